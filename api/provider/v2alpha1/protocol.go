@@ -1,0 +1,55 @@
+package providerv2alpha1
+
+// ProtocolVersion is the protocol version of this package, as GetInfo names
+// it.
+const ProtocolVersion = "v2alpha1"
+
+// ErrorDomain is the domain of every google.rpc.ErrorInfo of the protocol.
+const ErrorDomain = "externalsecrets.provider"
+
+// MetadataScope is the key in ErrorInfo's metadata that says what an error
+// concerns: ScopeStore or ScopeItem.
+const MetadataScope = "scope"
+
+// Scopes of an error.
+const (
+	// ScopeStore concerns every call through the same store.
+	ScopeStore = "store"
+	// ScopeItem concerns the one secret that was named.
+	ScopeItem = "item"
+)
+
+// Reasons that both sides know; a provider adds its own.
+const (
+	// ReasonNotFound: the secret, or the version of it, does not exist.
+	ReasonNotFound = "NOT_FOUND"
+	// ReasonPropertyNotFound: the secret exists, the property does not.
+	ReasonPropertyNotFound = "PROPERTY_NOT_FOUND"
+	// ReasonAccessDenied: the backend refuses the caller this secret.
+	ReasonAccessDenied = "ACCESS_DENIED"
+	// ReasonUnauthenticated: the backend refuses the caller.
+	ReasonUnauthenticated = "UNAUTHENTICATED"
+	// ReasonInvalidConfig: the provider config cannot be used.
+	ReasonInvalidConfig = "INVALID_CONFIG"
+	// ReasonInvalidRequest: the request breaks the protocol.
+	ReasonInvalidRequest = "INVALID_REQUEST"
+	// ReasonReferenceDenied: a reference of the config must not be followed.
+	ReasonReferenceDenied = "REFERENCE_DENIED"
+	// ReasonReferenceNotFound: a reference of the config leads nowhere.
+	ReasonReferenceNotFound = "REFERENCE_NOT_FOUND"
+	// ReasonThrottled: the backend asks to be called less.
+	ReasonThrottled = "THROTTLED"
+	// ReasonUnavailable: the backend does not answer.
+	ReasonUnavailable = "BACKEND_UNAVAILABLE"
+	// ReasonConfigOutdated: the provider cannot see the config at the
+	// generation that the call names yet.
+	ReasonConfigOutdated = "CONFIG_OUTDATED"
+	// ReasonUnsupported: the provider cannot do this for the kind.
+	ReasonUnsupported = "UNSUPPORTED"
+	// ReasonNotOwned: the secret belongs to somebody else.
+	ReasonNotOwned = "NOT_OWNED"
+	// ReasonTooLarge: request or answer exceed a limit.
+	ReasonTooLarge = "TOO_LARGE"
+	// ReasonInternal: the provider has a defect.
+	ReasonInternal = "INTERNAL"
+)

@@ -1,0 +1,220 @@
+package v2alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Reasons of a SecretProvider's Ready condition.
+const (
+	// ReasonServing: the provider answers and speaks a known protocol.
+	ReasonServing = "Serving"
+	// ReasonDegraded: the provider answers but says that it is not well.
+	// Ready is True.
+	ReasonDegraded = "Degraded"
+	// ReasonFailing: the provider answers that it cannot serve.
+	ReasonFailing = "Failing"
+	// ReasonUnreachable: no connection, or no answer in time.
+	ReasonUnreachable = "Unreachable"
+	// ReasonUntrusted: the TLS handshake failed: one side does not accept the
+	// other's certificate.
+	ReasonUntrusted = "Untrusted"
+	// ReasonUnsupportedProtocol: the provider speaks no protocol version that
+	// the operator knows.
+	ReasonUnsupportedProtocol = "UnsupportedProtocol"
+	// ReasonInvalidAnswer: the provider's answer breaks the protocol.
+	ReasonInvalidAnswer = "InvalidAnswer"
+	// ReasonInvalidRegistration: the registration itself cannot be used.
+	ReasonInvalidRegistration = "InvalidRegistration"
+	// ReasonCertificateFailed: the provider's certificate cannot be issued.
+	ReasonCertificateFailed = "CertificateFailed"
+)
+
+// TLSMode says who makes a provider's certificates.
+// +kubebuilder:validation:Enum=Managed;CertManager;External
+type TLSMode string
+
+const (
+	// TLSModeManaged: the operator issues the provider's certificate and
+	// renews it. It is the default.
+	TLSModeManaged TLSMode = "Managed"
+	// TLSModeCertManager: cert-manager issues it.
+	TLSModeCertManager TLSMode = "CertManager"
+	// TLSModeExternal: somebody else does; the operator only verifies it.
+	TLSModeExternal TLSMode = "External"
+)
+
+// ProviderTLS says how the operator recognises a provider.
+// +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) && has(self.caSecretRef))",message="set one of caBundle and caSecretRef"
+// +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) || has(self.caSecretRef)) || (has(self.mode) && self.mode != 'Managed')",message="caBundle and caSecretRef go with mode CertManager or External: in mode Managed the operator's own CA is the only one"
+type ProviderTLS struct {
+	// Mode: Managed, the default, CertManager or External.
+	// +optional
+	Mode TLSMode `json:"mode,omitempty"`
+
+	// ServerName that the provider's certificate must be for. Absent means the
+	// host of the address.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	ServerName string `json:"serverName,omitempty"`
+
+	// CABundle is a PEM bundle that the provider's certificate must chain to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CABundle []byte `json:"caBundle,omitempty"`
+
+	// CASecretRef names a key with such a bundle in a Secret of the operator's
+	// namespace.
+	// +optional
+	CASecretRef *CASecretReference `json:"caSecretRef,omitempty"`
+
+	// CertificateSecretRef says into which Secret the operator writes the
+	// provider's certificate in mode Managed. Absent means the Secret
+	// <name of the SecretProvider>-tls in the namespace that the address
+	// names.
+	// +optional
+	CertificateSecretRef *CertificateSecretReference `json:"certificateSecretRef,omitempty"`
+}
+
+// CASecretReference names a key of a Secret in the operator's namespace.
+type CASecretReference struct {
+	// Name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// Key in the Secret. Absent means ca.crt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Key string `json:"key,omitempty"`
+}
+
+// CertificateSecretReference names a Secret that the operator writes.
+type CertificateSecretReference struct {
+	// Namespace of the provider.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+
+	// Name of the Secret. Absent means <name of the SecretProvider>-tls.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name,omitempty"`
+}
+
+// ProviderLimits bound what the operator asks of a provider.
+type ProviderLimits struct {
+	// MaxConcurrentRequests in flight at one time. Absent means 64.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4096
+	MaxConcurrentRequests *int32 `json:"maxConcurrentRequests,omitempty"`
+
+	// RequestsPerSecond on average. Absent means unlimited.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	RequestsPerSecond *int32 `json:"requestsPerSecond,omitempty"`
+}
+
+// SecretProviderSpec says where a provider listens and how far it is trusted.
+type SecretProviderSpec struct {
+	// Address where the provider listens: dns:///svc.ns.svc:port, host:port,
+	// https://host:port, unix:///path or http+unix:///path.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('http://')",message="http:// is refused: secrets travel over TLS only; use dns:///host:port, host:port, https://host:port, unix:///path or http+unix:///path"
+	Address string `json:"address"`
+
+	// TLS says how the operator recognises the provider.
+	// +optional
+	TLS *ProviderTLS `json:"tls,omitempty"`
+
+	// AllowedNamespaces lists the namespaces whose provider configs may use
+	// this provider. Empty means all.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+
+	// Limits bound what the operator asks of the provider.
+	// +optional
+	Limits *ProviderLimits `json:"limits,omitempty"`
+}
+
+// ServedKind is one kind of provider config that a provider serves.
+type ServedKind struct {
+	// APIVersion of the kind.
+	APIVersion string `json:"apiVersion"`
+
+	// Kind of the provider config.
+	Kind string `json:"kind"`
+
+	// Capabilities of the provider for this kind.
+	// +optional
+	// +listType=set
+	Capabilities []string `json:"capabilities,omitempty"`
+}
+
+// SecretProviderStatus is what the operator last heard from the provider.
+type SecretProviderStatus struct {
+	// Conditions; type Ready says whether the provider serves.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Name that the provider gives itself.
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// Version of the provider's build.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// ProtocolVersions that the provider serves.
+	// +optional
+	// +listType=atomic
+	ProtocolVersions []string `json:"protocolVersions,omitempty"`
+
+	// Kinds of provider config that the provider serves.
+	// +optional
+	// +listType=map
+	// +listMapKey=apiVersion
+	// +listMapKey=kind
+	Kinds []ServedKind `json:"kinds,omitempty"`
+}
+
+// SecretProvider registers a provider process with the operator.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories={external-secrets},shortName=sp
+// +kubebuilder:metadata:labels="external-secrets.io/component=controller"
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Protocol",type=string,JSONPath=`.status.protocolVersions`
+// +kubebuilder:printcolumn:name="Kinds",type=string,JSONPath=`.status.kinds[*].kind`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type SecretProvider struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec SecretProviderSpec `json:"spec"`
+	// +optional
+	Status SecretProviderStatus `json:"status,omitempty"`
+}
+
+// SecretProviderList is a list of SecretProviders.
+//
+// +kubebuilder:object:root=true
+type SecretProviderList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []SecretProvider `json:"items"`
+}

@@ -1,0 +1,2 @@
+// Package store is the fake backend: it answers from the config's own list.
+package store

@@ -1,0 +1,132 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
+)
+
+// Store serves one Fake.
+type Store struct{ spec v2alpha1.FakeSpec }
+
+var _ provider.Reader = (*Store)(nil)
+
+// New makes the store of a config.
+func New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
+	return &Store{spec: config.Spec}, nil
+}
+
+// Read answers from the list.
+func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
+	return document.Read(ctx, reads, s.fetch)
+}
+
+// Validate answers the config's error, where it has one.
+func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
+	return provider.Validation{}, s.misbehave(ctx)
+}
+
+// Close has nothing to release.
+func (s *Store) Close(context.Context) error { return nil }
+
+func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (document.Document, error) {
+	if err := s.misbehave(ctx); err != nil {
+		return document.Document{}, err
+	}
+
+	found, known := s.find(key, version)
+	if found == nil {
+		if known {
+			return document.Document{}, provider.NotFound("secret %q has no version %q", key, version)
+		}
+
+		return document.Document{}, provider.NotFound("secret %q does not exist", key)
+	}
+
+	raw := []byte(found.Value)
+	if found.BinaryValue != nil {
+		raw = found.BinaryValue
+	}
+
+	if metadata {
+		labels := found.Metadata
+		if labels == nil {
+			labels = map[string]string{}
+		}
+
+		var err error
+		if raw, err = json.Marshal(labels); err != nil {
+			return document.Document{}, err
+		}
+	}
+
+	sum := sha256.Sum256(raw)
+
+	return document.Document{Raw: raw, Revision: hex.EncodeToString(sum[:8])}, nil
+}
+
+// find gives the wanted version of a secret, the last one listed where version
+// is empty, and whether the secret exists at all.
+func (s *Store) find(key, version string) (found *v2alpha1.FakeSecret, known bool) {
+	for i, secret := range s.spec.Data {
+		if secret.Key != key {
+			continue
+		}
+
+		known = true
+
+		if version == "" || secret.Version == version {
+			found = &s.spec.Data[i]
+		}
+	}
+
+	return found, known
+}
+
+// misbehave takes the time and gives the error that the config asks for.
+func (s *Store) misbehave(ctx context.Context) error {
+	if s.spec.Latency != nil {
+		select {
+		case <-time.After(s.spec.Latency.Duration):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+
+	fault := s.spec.Error
+	if fault == nil {
+		return nil
+	}
+
+	message := fault.Message
+	if message == "" {
+		message = "the config asks for this error"
+	}
+
+	switch fault.Code {
+	case codes.Unauthenticated.String():
+		return provider.Unauthenticated("%s", message)
+	case codes.PermissionDenied.String():
+		return provider.AccessDenied("%s", message)
+	case codes.ResourceExhausted.String():
+		var after time.Duration
+		if fault.RetryAfter != nil {
+			after = fault.RetryAfter.Duration
+		}
+
+		return provider.Throttled(after, "%s", message)
+	case codes.Internal.String():
+		return &provider.Error{Code: codes.Internal, Reason: "INTERNAL", Message: message}
+	default:
+		return provider.Unavailable("%s", message)
+	}
+}

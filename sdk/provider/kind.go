@@ -1,0 +1,117 @@
+package provider
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+)
+
+// Provider is a provider process: a name, a version, and the kinds it serves.
+type Provider struct {
+	// Name of the provider, such as "vault".
+	Name string
+	// Version of the build, such as "0.3.1".
+	Version string
+	// Commit of the build.
+	Commit string
+	// Kinds of config that are served; at least one.
+	Kinds []Kind
+}
+
+// Environment is what a store is made with besides its config.
+type Environment struct {
+	// References resolves the config's references to credentials, in the
+	// constructor and later. When something that it has resolved changes, the
+	// SDK makes a new store and closes this one.
+	References References
+	// Retry settings of the store object.
+	Retry Retry
+}
+
+// Retry settings for calls of the backend.
+type Retry struct {
+	// MaxRetries after the first try; nil means the provider's own default.
+	MaxRetries *int
+	// Interval before the first retry; 0 means the provider's own default.
+	Interval time.Duration
+}
+
+// Kind is one kind of provider config and how a store is made from it. Make it
+// with StoreKind.
+type Kind struct {
+	gvk          schema.GroupVersionKind
+	addToScheme  func(*runtime.Scheme) error
+	capabilities []pb.Capability
+	newConfig    func() client.Object
+	newStore     func(context.Context, Environment, client.Object) (Store, error)
+}
+
+// StoreKind registers the kind of config C, which addToScheme knows, and the
+// constructor of its stores. The constructor checks the config, resolves its
+// references and may log in; its errors are those of this package. The
+// capabilities are what S implements.
+//
+// It panics when addToScheme does not know C: that is a defect of the program,
+// seen at its first start.
+func StoreKind[C any, P interface {
+	*C
+	client.Object
+}, S Store](addToScheme func(*runtime.Scheme) error, newStore func(context.Context, Environment, P) (S, error)) Kind {
+	scheme := runtime.NewScheme()
+	if err := addToScheme(scheme); err != nil {
+		panic(fmt.Sprintf("cannot register a kind: %v", err))
+	}
+
+	gvk, err := apiutil.GVKForObject(P(new(C)), scheme)
+	if err != nil {
+		panic(fmt.Sprintf("cannot register a kind: %v", err))
+	}
+
+	var (
+		zero         S
+		capabilities []pb.Capability
+	)
+
+	if _, ok := any(zero).(Reader); ok {
+		capabilities = append(capabilities, pb.Capability_CAPABILITY_READ)
+	}
+
+	return Kind{
+		gvk:          gvk,
+		addToScheme:  addToScheme,
+		capabilities: capabilities,
+		newConfig:    func() client.Object { return P(new(C)) },
+		newStore: func(ctx context.Context, env Environment, config client.Object) (Store, error) {
+			typed, ok := config.(P)
+			if !ok {
+				return nil, fmt.Errorf("cannot make a store of a %T", config)
+			}
+
+			return newStore(ctx, env, typed)
+		},
+	}
+}
+
+// GroupVersionKind of the config.
+func (k Kind) GroupVersionKind() schema.GroupVersionKind { return k.gvk }
+
+// AddToScheme adds the config's type to a scheme.
+func (k Kind) AddToScheme(scheme *runtime.Scheme) error { return k.addToScheme(scheme) }
+
+// Capabilities of the kind's stores.
+func (k Kind) Capabilities() []pb.Capability { return k.capabilities }
+
+// NewConfig gives an empty config object.
+func (k Kind) NewConfig() client.Object { return k.newConfig() }
+
+// NewStore makes a store from a config that NewConfig gave.
+func (k Kind) NewStore(ctx context.Context, env Environment, config client.Object) (Store, error) {
+	return k.newStore(ctx, env, config)
+}

@@ -1,0 +1,124 @@
+package server
+
+import (
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc/codes"
+)
+
+// recentSpan is how far back recent looks.
+const recentSpan = time.Minute
+
+// meter holds a provider's metrics.
+type meter struct {
+	registry *prometheus.Registry
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	reloads  prometheus.Counter
+
+	// expires and stores are set before serving; nil where there is no TLS.
+	expires func() time.Time
+	stores  func() int
+
+	mu    sync.Mutex
+	slots [60]slot
+}
+
+// slot counts the calls of one second.
+type slot struct {
+	second      int64
+	failed, all int
+}
+
+func newMeter() *meter {
+	m := &meter{
+		registry: prometheus.NewRegistry(),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "externalsecrets_provider_requests_total",
+			Help: "Calls served, by RPC and gRPC code.",
+		}, []string{"method", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "externalsecrets_provider_request_duration_seconds",
+			Help:    "Time to serve a call, by RPC.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
+		}, []string{"method"}),
+		reloads: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "externalsecrets_provider_tls_reloads_total",
+			Help: "Times that the TLS files were loaded.",
+		}),
+	}
+
+	m.registry.MustRegister(m.requests, m.duration, m.reloads,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "externalsecrets_provider_stores",
+			Help: "Backend clients that are kept.",
+		}, func() float64 {
+			if m.stores == nil {
+				return 0
+			}
+
+			return float64(m.stores())
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "externalsecrets_provider_certificate_expiry_timestamp_seconds",
+			Help: "When the server certificate ends, in seconds since 1970; 0 without TLS.",
+		}, func() float64 {
+			if m.expires == nil {
+				return 0
+			}
+
+			return float64(m.expires().Unix())
+		}))
+
+	return m
+}
+
+func (m *meter) reloaded() { m.reloads.Inc() }
+
+func (m *meter) call(method string, code codes.Code, took time.Duration) {
+	m.requests.WithLabelValues(method, code.String()).Inc()
+	m.duration.WithLabelValues(method).Observe(took.Seconds())
+
+	if method == "GetInfo" || method == "GetStatus" || method == "Check" {
+		return
+	}
+
+	second := time.Now().Unix()
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	at := &m.slots[second%int64(len(m.slots))]
+	if at.second != second {
+		*at = slot{second: second}
+	}
+
+	at.all++
+
+	switch code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.DataLoss:
+		at.failed++
+	default:
+	}
+}
+
+// recent counts the calls of the last minute, and those that failed for a
+// reason that is not the caller's.
+func (m *meter) recent(now time.Time) (failed, all int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	since := now.Add(-recentSpan).Unix()
+	for _, at := range m.slots {
+		if at.second > since {
+			failed += at.failed
+			all += at.all
+		}
+	}
+
+	return failed, all
+}

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+// observer counts and logs every call, and keeps a panic from ending the
+// process. It sees requests and errors, and writes down neither keys nor
+// values.
+type observer struct {
+	meter *meter
+	log   *slog.Logger
+}
+
+// contextual is a request with a call context.
+type contextual interface{ GetContext() *pb.CallContext }
+
+func (o *observer) unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (response any, err error) {
+	began := time.Now()
+
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			// The panic's text may hold what was being worked on: only its
+			// type and place are told.
+			o.log.Error("panic", "method", info.FullMethod, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
+			err = &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: "the provider has a defect: it panicked; its log says where"}
+			response = nil
+		}
+
+		o.done(ctx, request, info.FullMethod, time.Since(began), err)
+	}()
+
+	return handler(ctx, request)
+}
+
+func (o *observer) done(ctx context.Context, request any, method string, took time.Duration, err error) {
+	code := status.Code(err)
+	o.meter.call(path.Base(method), code, took)
+
+	level := slog.LevelDebug
+	if code != codes.OK {
+		level = slog.LevelInfo
+	}
+
+	if !o.log.Enabled(ctx, level) {
+		return
+	}
+
+	fields := []any{"method", method, "code", code.String(), "seconds", took.Seconds()}
+
+	if r, ok := request.(contextual); ok {
+		c := r.GetContext()
+		fields = append(fields,
+			"requestID", c.GetRequestId(),
+			"store", c.GetStore().GetKind()+"/"+c.GetStore().GetNamespace()+"/"+c.GetStore().GetName(),
+			"config", c.GetConfig().GetKind()+"/"+c.GetConfig().GetNamespace()+"/"+c.GetConfig().GetName(),
+			"sourceNamespace", c.GetSourceNamespace())
+	}
+
+	if err != nil {
+		fields = append(fields, "error", err.Error())
+	}
+
+	o.log.Log(ctx, level, "call", fields...)
+}

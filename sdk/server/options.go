@@ -1,0 +1,138 @@
+package server
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"time"
+)
+
+// OperatorIdentity is the URI name in the certificate that the operator issues
+// to itself; by default the only one that a provider accepts.
+const OperatorIdentity = "spiffe://external-secrets.io/operator"
+
+// Options of a provider process. Main reads them from flags.
+type Options struct {
+	// Listen is host:port, or unix:///path for a socket without TLS that only
+	// this process's user may connect to.
+	Listen string
+	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they
+	// change.
+	TLSDir string
+	// OperatorIdentity that a caller's certificate must carry as a URI name.
+	OperatorIdentity string
+	// MetricsListen is where /metrics, /healthz and /readyz are served in
+	// plain HTTP; empty means nowhere.
+	MetricsListen string
+	// Kubeconfig is a file; empty means KUBECONFIG, then the Pod's own.
+	Kubeconfig string
+	// Reflection turns gRPC reflection on.
+	Reflection bool
+	// Grace is how long calls in flight may take at shutdown.
+	Grace time.Duration
+	// LogLevel is debug, info, warn or error.
+	LogLevel slog.Level
+	// LogFormat is json or text.
+	LogFormat string
+}
+
+func (o *Options) register(flags *flag.FlagSet) {
+	flags.StringVar(&o.Listen, "listen", ":8443", "host:port to serve gRPC on, or unix:///path for a socket without TLS")
+	flags.StringVar(&o.TLSDir, "tls-dir", "/var/run/secrets/external-secrets.io/tls", "folder with tls.crt, tls.key and ca.crt; reloaded when they change")
+	flags.StringVar(&o.OperatorIdentity, "operator-identity", OperatorIdentity, "URI name that a caller's certificate must carry")
+	flags.StringVar(&o.MetricsListen, "metrics-listen", ":8080", "host:port for /metrics, /healthz and /readyz; empty for none")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; default KUBECONFIG, then the Pod's own ServiceAccount")
+	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection")
+	flags.DurationVar(&o.Grace, "shutdown-grace", 20*time.Second, "how long calls in flight may take at shutdown")
+	flags.TextVar(&o.LogLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	flags.StringVar(&o.LogFormat, "log-format", "json", "json or text")
+}
+
+func (o *Options) validate() error {
+	var errs []error
+
+	if o.Listen == "" {
+		errs = append(errs, errors.New("--listen: must not be empty"))
+	}
+
+	if path, ok := strings.CutPrefix(o.Listen, "unix://"); ok {
+		if !strings.HasPrefix(path, "/") {
+			errs = append(errs, fmt.Errorf("--listen: %q: a unix socket needs an absolute path, as in unix:///run/provider.sock", o.Listen))
+		}
+	} else {
+		if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+			errs = append(errs, fmt.Errorf("--listen: %w", err))
+		}
+
+		if o.TLSDir == "" {
+			errs = append(errs, errors.New("--tls-dir: needed to listen on a network address"))
+		}
+
+		if o.OperatorIdentity == "" {
+			errs = append(errs, errors.New("--operator-identity: must not be empty"))
+		}
+	}
+
+	if o.MetricsListen != "" {
+		if _, _, err := net.SplitHostPort(o.MetricsListen); err != nil {
+			errs = append(errs, fmt.Errorf("--metrics-listen: %w", err))
+		}
+	}
+
+	if o.Grace < 0 {
+		errs = append(errs, errors.New("--shutdown-grace: must not be negative"))
+	}
+
+	if o.LogFormat != "json" && o.LogFormat != "text" {
+		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor text", o.LogFormat))
+	}
+
+	return errors.Join(errs...)
+}
+
+func (o *Options) logger(w io.Writer) *slog.Logger {
+	handler := &slog.HandlerOptions{Level: o.LogLevel}
+	if o.LogFormat == "text" {
+		return slog.New(slog.NewTextHandler(w, handler))
+	}
+
+	return slog.New(slog.NewJSONHandler(w, handler))
+}
+
+// listener opens the listening address.
+func (o *Options) listener() (net.Listener, error) {
+	path, unix := strings.CutPrefix(o.Listen, "unix://")
+	if !unix {
+		l, err := net.Listen("tcp", o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("cannot listen on --listen %s: %w", o.Listen, err)
+		}
+
+		return l, nil
+	}
+
+	// A socket that a killed process left behind would block the address.
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket != 0 {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("cannot remove the stale socket: %w", err)
+		}
+	}
+
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on --listen %s: %w", o.Listen, err)
+	}
+
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot protect the socket: %w", err), l.Close())
+	}
+
+	return l, nil
+}
+
+func (o *Options) unix() bool { return strings.HasPrefix(o.Listen, "unix://") }

@@ -1,0 +1,224 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/internal/session"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+// storeService turns the protocol's calls into calls of stores.
+type storeService struct {
+	pb.UnimplementedSecretStoreServer
+
+	sessions *session.Sessions
+}
+
+var _ pb.SecretStoreServer = (*storeService)(nil)
+
+// GetSecrets reads a batch. A store whose login the backend refuses is made
+// anew, once.
+func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
+	call := request.GetContext()
+	if err := check(call); err != nil {
+		return nil, err
+	}
+
+	reads, err := readsOf(request.GetReads())
+	if err != nil {
+		return nil, err
+	}
+
+	if len(reads) == 0 {
+		return &pb.GetSecretsResponse{}, nil
+	}
+
+	results, fresh, err := s.read(ctx, call, reads)
+	if err != nil {
+		return nil, err
+	}
+
+	if !fresh && refused(results) {
+		if results, _, err = s.read(ctx, call, reads); err != nil {
+			return nil, err
+		}
+	}
+
+	response := &pb.GetSecretsResponse{}
+	for i, result := range results {
+		response.Results = append(response.Results, resultOf(request.GetReads()[i].GetId(), reads[i], result))
+	}
+
+	return response, nil
+}
+
+// read performs the reads with the call's store, and discards the store where
+// the backend refuses its login.
+func (s *storeService) read(ctx context.Context, call *pb.CallContext, reads []provider.Read) ([]provider.Result, bool, error) {
+	use, err := s.sessions.Acquire(ctx, call)
+	if err != nil {
+		return nil, false, provider.AsError(err)
+	}
+	defer use.Release()
+
+	reader, ok := use.Store.(provider.Reader)
+	if !ok {
+		return nil, false, provider.Unsupported("%s does not read secrets", call.GetConfig().GetKind())
+	}
+
+	results := reader.Read(ctx, reads)
+	if len(results) != len(reads) {
+		return nil, false, &provider.Error{
+			Code: codes.Internal, Reason: pb.ReasonInternal,
+			Message: fmt.Sprintf("the provider has a defect: it answered %d of %d reads", len(results), len(reads)),
+		}
+	}
+
+	if refused(results) {
+		use.Discard()
+	}
+
+	return results, use.Fresh, nil
+}
+
+// Validate tells whether the config can work.
+func (s *storeService) Validate(ctx context.Context, request *pb.ValidateRequest) (*pb.ValidateResponse, error) {
+	call := request.GetContext()
+	if err := check(call); err != nil {
+		return nil, err
+	}
+
+	if call.GetAuthenticationNamespace() == "" {
+		return &pb.ValidateResponse{
+			Verdict: pb.ValidateResponse_VERDICT_UNKNOWN,
+			Message: "credentials resolve in the namespace of each ExternalSecret: only a read can tell",
+		}, nil
+	}
+
+	use, err := s.sessions.Acquire(ctx, call)
+	if err != nil {
+		return verdictOf(err)
+	}
+	defer use.Release()
+
+	validation, err := use.Store.Validate(ctx)
+	if err != nil {
+		if isRefusal(err) {
+			use.Discard()
+		}
+
+		return verdictOf(err)
+	}
+
+	verdict := pb.ValidateResponse_VERDICT_VALID
+	if validation.Unknown {
+		verdict = pb.ValidateResponse_VERDICT_UNKNOWN
+	}
+
+	return &pb.ValidateResponse{Verdict: verdict, Message: validation.Message, Warnings: validation.Warnings}, nil
+}
+
+// verdictOf makes an error a verdict where it is one.
+func verdictOf(err error) (*pb.ValidateResponse, error) {
+	typed := provider.AsError(err)
+
+	switch typed.Code {
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
+		return &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_INVALID, Message: typed.Message}, nil
+	default:
+		return nil, typed
+	}
+}
+
+func refused(results []provider.Result) bool {
+	for _, result := range results {
+		if isRefusal(result.Err) {
+			return true
+		}
+	}
+
+	return false
+}
+
+func isRefusal(err error) bool {
+	return err != nil && provider.AsError(err).Code == codes.Unauthenticated
+}
+
+// readsOf checks a batch.
+func readsOf(wire []*pb.SecretRead) ([]provider.Read, error) {
+	if len(wire) > maxBatchSize {
+		e := provider.InvalidRequest("the batch has %d reads, more than %d", len(wire), maxBatchSize)
+		e.Reason = pb.ReasonTooLarge
+
+		return nil, e
+	}
+
+	reads := make([]provider.Read, 0, len(wire))
+	ids := make(map[string]bool, len(wire))
+
+	for i, r := range wire {
+		read := provider.Read{
+			Key: r.GetKey(), Property: r.GetProperty(), Version: r.GetVersion(), KnownRevision: r.GetKnownRevision(),
+			Metadata: r.GetMetadataPolicy() == pb.MetadataPolicy_METADATA_POLICY_FETCH,
+		}
+
+		switch r.GetShape() {
+		case pb.Shape_SHAPE_VALUE:
+			read.Shape = provider.Value
+		case pb.Shape_SHAPE_MAP:
+			read.Shape = provider.Map
+		case pb.Shape_SHAPE_UNSPECIFIED:
+			fallthrough
+		default:
+			return nil, provider.InvalidRequest("reads[%d].shape is %v", i, r.GetShape())
+		}
+
+		switch {
+		case r.GetId() == "":
+			return nil, provider.InvalidRequest("reads[%d].id is empty", i)
+		case ids[r.GetId()]:
+			return nil, provider.InvalidRequest("reads[%d].id repeats another", i)
+		case r.GetKey() == "":
+			return nil, provider.InvalidRequest("reads[%d].key is empty", i)
+		}
+
+		ids[r.GetId()] = true
+		reads = append(reads, read)
+	}
+
+	return reads, nil
+}
+
+func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretResult {
+	wire := &pb.SecretResult{Id: id, Revision: result.Revision}
+
+	switch {
+	case result.Err != nil:
+		typed := provider.AsError(result.Err)
+		wire.Revision = ""
+		wireError := &pb.Error{Code: int32(typed.Code), Reason: typed.Reason, Message: typed.Message} //nolint:gosec // codes are below 17
+		wire.Outcome = &pb.SecretResult_Error{Error: wireError}
+
+		if typed.RetryAfter > 0 {
+			wireError.RetryAfter = durationpb.New(typed.RetryAfter)
+		}
+	case result.NotModified:
+		wire.Outcome = &pb.SecretResult_NotModified{NotModified: &pb.NotModified{}}
+	case read.Shape == provider.Map:
+		m := &pb.SecretMap{}
+		for name, value := range result.Map {
+			m.Entries = append(m.Entries, &pb.SecretEntry{Key: name, Value: value})
+		}
+
+		wire.Outcome = &pb.SecretResult_Map{Map: m}
+	default:
+		wire.Outcome = &pb.SecretResult_Value{Value: result.Value}
+	}
+
+	return wire
+}
