@@ -1,0 +1,112 @@
+package apply
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/internal/marker"
+)
+
+// AnnotationKeysHash holds the digest of the keys that were written, so that a
+// key that somebody removed is missed without reading the Secret.
+const AnnotationKeysHash = "reconcile.external-secrets.io/data-keys"
+
+// owned is what a field manager owns of a Secret.
+type owned struct {
+	data, labels, annotations []string
+}
+
+// Intact tells whether a target is as the operator left it: still the
+// ExternalSecret's, with all the keys that were written, and none of somebody
+// else's.
+func Intact(es *esv1.ExternalSecret, target *metav1.PartialObjectMetadata) bool {
+	if target == nil || target.DeletionTimestamp != nil {
+		return false
+	}
+
+	if target.Labels[esv1.LabelManaged] != esv1.LabelManagedValue ||
+		target.Labels[esv1.LabelOwner] != marker.Owner(es.Namespace, es.Name) ||
+		!metav1.IsControlledBy(target, es) {
+		return false
+	}
+
+	mine, others := ownership(target, marker.FieldManager(es.Name))
+
+	return mine != nil && len(others.data) == 0 && target.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+}
+
+// ownership gives what the field manager applied, nil where it never did, and
+// what everybody else owns.
+func ownership(object *metav1.PartialObjectMetadata, manager string) (mine *owned, others owned) {
+	for _, entry := range object.ManagedFields {
+		fields := fieldsOf(entry)
+
+		if entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
+			mine = &fields
+
+			continue
+		}
+
+		others.data = append(others.data, fields.data...)
+	}
+
+	return mine, others
+}
+
+// fieldsOf reads the keys out of a managed fields entry (KEP-555: fields are
+// keys that begin with "f:").
+func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
+	if entry.FieldsV1 == nil {
+		return owned{}
+	}
+
+	var fields struct {
+		Data     map[string]json.RawMessage `json:"f:data"`
+		Metadata struct {
+			Labels      map[string]json.RawMessage `json:"f:labels"`
+			Annotations map[string]json.RawMessage `json:"f:annotations"`
+		} `json:"f:metadata"`
+	}
+
+	if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+		return owned{}
+	}
+
+	return owned{data: names(fields.Data), labels: names(fields.Metadata.Labels), annotations: names(fields.Metadata.Annotations)}
+}
+
+func names(fields map[string]json.RawMessage) []string {
+	var keys []string
+
+	for field := range fields {
+		if key, ok := strings.CutPrefix(field, "f:"); ok {
+			keys = append(keys, key)
+		}
+	}
+
+	slices.Sort(keys)
+
+	return keys
+}
+
+// sameMetadata tells whether what the manager owns of the labels or
+// annotations is exactly what is wanted, and has its values.
+func sameMetadata(keys []string, present, wanted map[string]string) bool {
+	if !slices.Equal(keys, slices.Sorted(maps.Keys(wanted))) {
+		return false
+	}
+
+	for key, value := range wanted {
+		if present[key] != value {
+			return false
+		}
+	}
+
+	return true
+}

@@ -1,0 +1,173 @@
+package externalsecret
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/apply"
+	"github.com/external-secrets/eso/core/internal/plan"
+)
+
+// Indexes of ExternalSecrets in the cache.
+const (
+	indexStore  = "stores"
+	indexTarget = "target"
+)
+
+// SetupWithManager registers the controller, its indexes and its watches.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, concurrent int) error {
+	indexer := mgr.GetFieldIndexer()
+	secret := metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))
+
+	if err := indexer.IndexField(ctx, &esv1.ExternalSecret{}, indexStore, byStore); err != nil {
+		return fmt.Errorf("cannot index ExternalSecrets by store: %w", err)
+	}
+
+	if err := indexer.IndexField(ctx, &esv1.ExternalSecret{}, indexTarget, byTarget); err != nil {
+		return fmt.Errorf("cannot index ExternalSecrets by target: %w", err)
+	}
+
+	if err := indexer.IndexField(ctx, secret, apply.IndexOwner, apply.ByOwner); err != nil {
+		return fmt.Errorf("cannot index Secrets by owner: %w", err)
+	}
+
+	err := builder.ControllerManagedBy(mgr).
+		Named("externalsecret").
+		For(&esv1.ExternalSecret{}, builder.WithPredicates(predicate.Or(
+			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
+			predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetDeletionTimestamp() != nil }),
+		))).
+		Watches(&v2alpha1.SecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
+		Watches(&v2alpha1.ClusterSecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
+		Watches(secret, handler.EnqueueRequestsFromMapFunc(r.ofTarget)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
+	}
+
+	return nil
+}
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(gvk)
+
+	return object
+}
+
+// storeName names a store in the index.
+func storeName(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+func byStore(object client.Object) []string {
+	es, ok := object.(*esv1.ExternalSecret)
+	if !ok {
+		return nil
+	}
+
+	var keys []string
+
+	for _, store := range plan.Stores(es) {
+		namespace := es.Namespace
+		if store.Kind == v2alpha1.ClusterSecretStoreKind {
+			namespace = ""
+		}
+
+		keys = append(keys, storeName(store.Kind, namespace, store.Name))
+	}
+
+	return keys
+}
+
+func byTarget(object client.Object) []string {
+	es, ok := object.(*esv1.ExternalSecret)
+	if !ok {
+		return nil
+	}
+
+	return []string{plan.TargetName(es)}
+}
+
+// storeChanged lets through what an ExternalSecret can depend on: what the
+// store is bound to, and whether it may be used.
+func storeChanged() predicate.Predicate {
+	status := func(object client.Object) *v2alpha1.StoreStatus {
+		switch s := object.(type) {
+		case *v2alpha1.SecretStore:
+			return &s.Status
+		case *v2alpha1.ClusterSecretStore:
+			return &s.Status
+		default:
+			return &v2alpha1.StoreStatus{}
+		}
+	}
+
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, after := status(e.ObjectOld), status(e.ObjectNew)
+
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+			before.Revision != after.Revision ||
+			meta.IsStatusConditionTrue(before.Conditions, v2alpha1.ConditionReady) != meta.IsStatusConditionTrue(after.Conditions, v2alpha1.ConditionReady)
+	}}
+}
+
+// ofStore finds the ExternalSecrets that a store's change concerns.
+func (r *Reconciler) ofStore(ctx context.Context, object client.Object) []reconcile.Request {
+	kind := v2alpha1.SecretStoreKind
+	if _, ok := object.(*v2alpha1.ClusterSecretStore); ok {
+		kind = v2alpha1.ClusterSecretStoreKind
+	}
+
+	return r.requests(ctx, client.MatchingFields{indexStore: storeName(kind, object.GetNamespace(), object.GetName())})
+}
+
+// ofTarget finds the ExternalSecrets whose target a Secret is, or was.
+func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
+	requests := r.requests(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexTarget: object.GetName()})
+
+	if owner := metav1.GetControllerOf(object); owner != nil && owner.Kind == esv1.ExternalSecretKind {
+		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}
+		for _, known := range requests {
+			if known == request {
+				return requests
+			}
+		}
+
+		requests = append(requests, request)
+	}
+
+	return requests
+}
+
+func (r *Reconciler) requests(ctx context.Context, options ...client.ListOption) []reconcile.Request {
+	var list esv1.ExternalSecretList
+	// A cache that cannot be read has been stopped.
+	if err := r.client.List(ctx, &list, options...); err != nil {
+		return nil
+	}
+
+	requests := make([]reconcile.Request, 0, len(list.Items))
+	for i := range list.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+	}
+
+	return requests
+}

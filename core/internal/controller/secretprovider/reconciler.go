@@ -1,0 +1,312 @@
+package secretprovider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/address"
+	"github.com/external-secrets/eso/core/internal/authority"
+	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/providerclient"
+)
+
+const (
+	// pollHealthy and pollUnhealthy are the pauses between two looks at a
+	// provider (KEP-3299 has the same).
+	pollHealthy   = time.Minute
+	pollUnhealthy = 5 * time.Second
+	// certificateRetry is the pause after a certificate could not be issued.
+	certificateRetry = 5 * time.Second
+)
+
+// Reconciler keeps registrations.
+type Reconciler struct {
+	client       client.Client
+	resolver     *binding.Resolver
+	pool         *providerclient.Pool
+	certificates certificates
+	events       events.EventRecorder
+	allowed      []address.Address
+}
+
+// New makes a reconciler. c reads from a cache, direct from the API server.
+// Connections to the allowed addresses are kept without a registration.
+func New(
+	c, direct client.Client, resolver *binding.Resolver, pool *providerclient.Pool, a *authority.Authority,
+	recorder events.EventRecorder, allowed []address.Address,
+) *Reconciler {
+	return &Reconciler{
+		client: c, resolver: resolver, pool: pool, events: recorder, allowed: allowed,
+		certificates: certificates{client: direct, authority: a},
+	}
+}
+
+// SetupWithManager registers the controller. Every registration is looked at
+// again when the certificate authority changes.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, a *authority.Authority) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
+		var list v2alpha1.SecretProviderList
+		// A cache that cannot be read has been stopped.
+		if err := r.client.List(ctx, &list); err != nil {
+			return nil
+		}
+
+		requests := make([]reconcile.Request, 0, len(list.Items))
+		for i := range list.Items {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+
+		return requests
+	})
+
+	err := builder.ControllerManagedBy(mgr).
+		Named("secretprovider").
+		For(&v2alpha1.SecretProvider{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(a.Changed(), all)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: 8}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("cannot set up the SecretProvider controller: %w", err)
+	}
+
+	return nil
+}
+
+// Reconcile looks at one registration.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	r.closeUnregistered(ctx)
+
+	registration := &v2alpha1.SecretProvider{}
+	if err := r.client.Get(ctx, request.NamespacedName, registration); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+
+	if registration.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil
+	}
+
+	before := registration.DeepCopy()
+
+	endpoint, err := r.resolver.Endpoint(registration)
+	if err != nil {
+		condition := failed(v2alpha1.ReasonInvalidRegistration, err.Error())
+
+		var denial *binding.Denial
+		if errors.As(err, &denial) {
+			condition.Reason = denial.Reason
+		}
+
+		return reconcile.Result{}, r.report(ctx, before, registration, condition)
+	}
+
+	renew := time.Duration(0)
+
+	if !endpoint.Address.Socket() {
+		if renew, err = r.certificates.ensure(ctx, registration, endpoint); err != nil {
+			return reconcile.Result{RequeueAfter: certificateRetry}, r.report(ctx, before, registration, failed(v2alpha1.ReasonCertificateFailed, err.Error()))
+		}
+	}
+
+	condition := r.look(ctx, registration, endpoint)
+
+	again := pollHealthy
+	if condition.Status != metav1.ConditionTrue || condition.Reason != v2alpha1.ReasonServing {
+		again = pollUnhealthy
+	}
+
+	if renew > 0 {
+		again = min(again, renew)
+	}
+
+	return reconcile.Result{RequeueAfter: again}, r.report(ctx, before, registration, condition)
+}
+
+// look asks the provider what it is and whether it is well. It updates the
+// registration's status but for the condition.
+func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProvider, endpoint providerclient.Endpoint) metav1.Condition {
+	provider, err := r.pool.Client(endpoint)
+	if err != nil {
+		return failed(v2alpha1.ReasonUnreachable, err.Error())
+	}
+
+	info, err := provider.Info(ctx)
+	if err != nil {
+		return failed(reasonOf(err), err.Error())
+	}
+
+	registration.Status.Name = bounded(info.GetName())
+	registration.Status.Version = bounded(info.GetVersion())
+	registration.Status.ProtocolVersions = nil
+
+	for _, version := range info.GetProtocolVersions()[:min(len(info.GetProtocolVersions()), 16)] {
+		registration.Status.ProtocolVersions = append(registration.Status.ProtocolVersions, bounded(version))
+	}
+
+	if !slices.Contains(info.GetProtocolVersions(), pb.ProtocolVersion) {
+		return failed(v2alpha1.ReasonUnsupportedProtocol, fmt.Sprintf(
+			"provider %s %s speaks protocol %s, this operator %s: install a version of the provider, or of the operator, that share one",
+			registration.Status.Name, registration.Status.Version, listed(registration.Status.ProtocolVersions), pb.ProtocolVersion))
+	}
+
+	registration.Status.Kinds = kinds(info)
+
+	status, err := provider.Status(ctx)
+	if err != nil {
+		return failed(reasonOf(err), err.Error())
+	}
+
+	condition := metav1.Condition{Status: metav1.ConditionTrue, Reason: v2alpha1.ReasonServing, Message: "the provider serves"}
+
+	switch status.GetState() {
+	case pb.GetStatusResponse_STATE_OK:
+		return condition
+	case pb.GetStatusResponse_STATE_DEGRADED:
+		condition.Reason, condition.Message = v2alpha1.ReasonDegraded, status.GetReason()
+
+		return condition
+	case pb.GetStatusResponse_STATE_FAILING:
+		return failed(v2alpha1.ReasonFailing, status.GetReason())
+	default:
+		return failed(v2alpha1.ReasonInvalidAnswer, fmt.Sprintf("the provider breaks the protocol: its status is %v", status.GetState()))
+	}
+}
+
+// closeUnregistered closes connections that no registration stands for any
+// more.
+func (r *Reconciler) closeUnregistered(ctx context.Context) {
+	var list v2alpha1.SecretProviderList
+	if err := r.client.List(ctx, &list); err != nil {
+		return
+	}
+
+	endpoints := map[providerclient.Endpoint]bool{}
+	for _, a := range r.allowed {
+		endpoints[providerclient.Endpoint{Address: a, ServerName: a.Host}] = true
+	}
+
+	for i := range list.Items {
+		if endpoint, err := r.resolver.Endpoint(&list.Items[i]); err == nil {
+			endpoints[endpoint] = true
+		}
+	}
+
+	r.pool.Retain(endpoints)
+}
+
+func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.SecretProvider, condition metav1.Condition) error {
+	condition.Type = v2alpha1.ConditionReady
+	condition.ObservedGeneration = registration.Generation
+
+	was := meta.FindStatusCondition(before.Status.Conditions, v2alpha1.ConditionReady)
+	meta.SetStatusCondition(&registration.Status.Conditions, condition)
+
+	if equality.Semantic.DeepEqual(before.Status, registration.Status) {
+		return nil
+	}
+
+	if was == nil || was.Status != condition.Status || was.Reason != condition.Reason {
+		kind := corev1.EventTypeNormal
+		if condition.Status != metav1.ConditionTrue {
+			kind = corev1.EventTypeWarning
+		}
+
+		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", condition.Message)
+		log.FromContext(ctx).Info("provider changed", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
+	}
+
+	if err := r.client.Status().Patch(ctx, registration, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of SecretProvider %q: %w", registration.Name, err)
+	}
+
+	return nil
+}
+
+// reasonOf a provider's failure to answer.
+func reasonOf(err error) string {
+	var typed *providerclient.Error
+
+	switch {
+	case !errors.As(err, &typed):
+		return v2alpha1.ReasonUnreachable
+	case typed.Untrusted:
+		return v2alpha1.ReasonUntrusted
+	case typed.Breach:
+		return v2alpha1.ReasonInvalidAnswer
+	case typed.Unimplemented():
+		return v2alpha1.ReasonUnsupportedProtocol
+	default:
+		return v2alpha1.ReasonUnreachable
+	}
+}
+
+func failed(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func kinds(info *pb.GetInfoResponse) []v2alpha1.ServedKind {
+	served := make([]v2alpha1.ServedKind, 0, len(info.GetKinds()))
+
+	for _, kind := range info.GetKinds() {
+		if kind.GetService() != pb.Service_SERVICE_SECRET_STORE {
+			continue
+		}
+
+		entry := v2alpha1.ServedKind{APIVersion: kind.GetApiVersion(), Kind: kind.GetKind()}
+
+		for _, capability := range kind.GetCapabilities() {
+			if name := capabilityName(capability); name != "" && !slices.Contains(entry.Capabilities, name) {
+				entry.Capabilities = append(entry.Capabilities, name)
+			}
+		}
+
+		served = append(served, entry)
+	}
+
+	return served
+}
+
+// capabilityName is how a capability is shown to users; empty for one that
+// this version does not know.
+func capabilityName(capability pb.Capability) string {
+	name, known := pb.Capability_name[int32(capability)]
+	if !known || capability == pb.Capability_CAPABILITY_UNSPECIFIED {
+		return ""
+	}
+
+	name = strings.ToLower(strings.TrimPrefix(name, "CAPABILITY_"))
+
+	return strings.ToUpper(name[:1]) + name[1:]
+}
+
+// bounded keeps what a provider says of itself short.
+func bounded(text string) string { return text[:min(len(text), 128)] }
+
+func listed(versions []string) string {
+	if len(versions) == 0 {
+		return "(none)"
+	}
+
+	return strings.Join(versions, ", ")
+}

@@ -1,0 +1,84 @@
+package secretstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/external-secrets/eso/core/internal/binding"
+)
+
+// Configs watches the metadata of provider configs: each kind from the moment
+// that a store first names it. What a config holds is its provider's business
+// and is never read here.
+type Configs struct {
+	cache  cache.Cache
+	mapper meta.RESTMapper
+
+	mu          sync.Mutex
+	watched     map[schema.GroupVersionKind]bool
+	controllers map[string]controller.Controller
+}
+
+var _ binding.Configs = (*Configs)(nil)
+
+// NewConfigs watches nothing yet.
+func NewConfigs(c cache.Cache, mapper meta.RESTMapper) *Configs {
+	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, controllers: map[string]controller.Controller{}}
+}
+
+// notify makes changes of configs wake a kind's stores.
+func (w *Configs) notify(kind string, c controller.Controller) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.controllers[kind] = c
+}
+
+// Watch begins to watch a kind, unless that is done already. A kind that the
+// cluster does not have is a NoMatch error.
+func (w *Configs) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if w.watched[gvk] {
+		return nil
+	}
+
+	mapping, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return err
+	}
+
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return fmt.Errorf("%s of %s is cluster-scoped: a provider config is namespaced", gvk.Kind, gvk.GroupVersion())
+	}
+
+	for kind, c := range w.controllers {
+		object := &metav1.PartialObjectMetadata{}
+		object.SetGroupVersionKind(gvk)
+
+		wake := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, config *metav1.PartialObjectMetadata) []reconcile.Request {
+			return storesOf(ctx, w.cache, kind, client.MatchingFields{indexConfig: configName(gvk, config.Namespace, config.Name)})
+		})
+
+		if err := c.Watch(source.Kind(w.cache, object, wake, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {
+			return fmt.Errorf("cannot watch: %w", err)
+		}
+	}
+
+	w.watched[gvk] = true
+
+	return nil
+}

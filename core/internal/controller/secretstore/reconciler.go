@@ -1,0 +1,191 @@
+package secretstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/retry"
+)
+
+// Options of a Reconciler.
+type Options struct {
+	// Class of this operator; stores of another one are left alone.
+	Class string
+	// RefreshInterval of stores that name none.
+	RefreshInterval time.Duration
+}
+
+// Reconciler validates the stores of one kind.
+type Reconciler struct {
+	kind     string
+	client   client.Client
+	resolver *binding.Resolver
+	pool     *providerclient.Pool
+	events   events.EventRecorder
+	options  Options
+	backoff  *retry.Backoff
+}
+
+// New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
+// cache.
+func New(kind string, c client.Client, resolver *binding.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
+	return &Reconciler{
+		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
+		backoff: retry.New(time.Second, time.Minute),
+	}
+}
+
+// verdict is what became of a validation.
+type verdict struct {
+	status   metav1.ConditionStatus
+	reason   string
+	message  string
+	warnings []string
+	// retry says that trying again may help although nothing changes.
+	retry bool
+}
+
+// Reconcile validates one store.
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	store, err := binding.Get(ctx, r.client, binding.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
+	if err != nil {
+		var denial *binding.Denial
+		if errors.As(err, &denial) {
+			r.backoff.Forget(request.String())
+
+			return reconcile.Result{}, nil
+		}
+
+		return reconcile.Result{}, err
+	}
+
+	if store.Object.GetDeletionTimestamp() != nil {
+		return reconcile.Result{}, nil
+	}
+
+	before, _ := store.Object.DeepCopyObject().(client.Object)
+
+	if class := store.Spec.Controller; class != "" && class != r.options.Class {
+		return reconcile.Result{}, r.skip(ctx, store, before, class)
+	}
+
+	result := r.validate(ctx, store)
+
+	interval := store.RefreshInterval(r.options.RefreshInterval)
+	if result.retry {
+		interval = min(interval, r.backoff.Next(request.String(), 0))
+		result.message += "; next try in " + interval.Round(time.Second/10).String()
+	} else {
+		r.backoff.Forget(request.String())
+	}
+
+	if err := r.report(ctx, store, before, result); err != nil {
+		return reconcile.Result{}, err
+	}
+
+	return reconcile.Result{RequeueAfter: interval}, nil
+}
+
+// skip says in a store that nobody has looked at that it waits for another
+// operator. What that one writes is left alone.
+func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before client.Object, class string) error {
+	ready := store.Ready()
+	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == store.Object.GetGeneration()) {
+		return nil
+	}
+
+	return r.report(ctx, store, before, verdict{
+		status: metav1.ConditionUnknown, reason: v2alpha1.ReasonOtherController,
+		message: fmt.Sprintf("spec.controller is %q: this operator serves class %q and leaves the store to another one", class, r.options.Class),
+	})
+}
+
+// validate binds the store and asks its provider. It updates the store's
+// status but for the condition.
+func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict {
+	bound, err := r.resolver.Bind(ctx, store)
+	if err != nil {
+		var denial *binding.Denial
+		if errors.As(err, &denial) {
+			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message}
+		}
+
+		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
+	}
+
+	store.Status.Revision = bound.Revision
+	store.Status.Capabilities = bound.Capabilities
+	store.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
+
+	client, err := r.pool.Client(bound.Endpoint)
+	if err != nil {
+		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
+	}
+
+	answer, err := client.Validate(ctx, bound.Call(""))
+	if err != nil {
+		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
+	}
+
+	switch answer.GetVerdict() {
+	case pb.ValidateResponse_VERDICT_VALID:
+		return verdict{status: metav1.ConditionTrue, reason: v2alpha1.ReasonValid, message: "store validated", warnings: answer.GetWarnings()}
+	case pb.ValidateResponse_VERDICT_UNKNOWN:
+		return verdict{status: metav1.ConditionTrue, reason: v2alpha1.ReasonValidationUnknown, message: answer.GetMessage(), warnings: answer.GetWarnings()}
+	default:
+		// The config may refer to what is about to come into being.
+		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonInvalidProviderConfig, message: answer.GetMessage(), warnings: answer.GetWarnings(), retry: true}
+	}
+}
+
+func (r *Reconciler) report(ctx context.Context, store *binding.Store, before client.Object, result verdict) error {
+	message := result.message
+	if len(result.warnings) > 0 {
+		message += "; warnings: " + strings.Join(result.warnings, "; ")
+	}
+
+	was := store.Ready()
+	changed := was == nil || was.Status != result.status || was.Reason != result.reason
+
+	meta.SetStatusCondition(&store.Status.Conditions, metav1.Condition{
+		Type: v2alpha1.ConditionReady, Status: result.status, Reason: result.reason, Message: message,
+		ObservedGeneration: store.Object.GetGeneration(),
+	})
+
+	if equality.Semantic.DeepEqual(before, store.Object) {
+		return nil
+	}
+
+	if changed {
+		kind := corev1.EventTypeNormal
+		if result.status == metav1.ConditionFalse {
+			kind = corev1.EventTypeWarning
+		}
+
+		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", message)
+		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", message)
+	}
+
+	if err := r.client.Status().Patch(ctx, store.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of %s: %w", store.Key(), err)
+	}
+
+	return nil
+}

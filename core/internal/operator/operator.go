@@ -1,0 +1,159 @@
+package operator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/authority"
+	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/controller/externalsecret"
+	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
+	"github.com/external-secrets/eso/core/internal/controller/secretstore"
+	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/report"
+	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/version"
+)
+
+const (
+	// storeWorkers and clusterStoreWorkers validate stores: one that hangs
+	// must not keep the others waiting.
+	storeWorkers        = 16
+	clusterStoreWorkers = 8
+)
+
+// Run runs the operator until ctx ends.
+func Run(ctx context.Context, config *rest.Config, options Options) error {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = float32(options.QPS), options.Burst
+	config.UserAgent = "external-secrets/" + version.Version
+
+	known, err := newScheme()
+	if err != nil {
+		return err
+	}
+
+	mgr, err := manager.New(config, managerOptions(known, options))
+	if err != nil {
+		return fmt.Errorf("cannot start: %w", err)
+	}
+
+	direct, err := client.New(config, client.Options{Scheme: known, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
+	if err != nil {
+		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
+	}
+
+	ca := authority.New(direct, authority.Options{
+		Namespace: options.Namespace, CALifetime: options.CALifetime, LeafLifetime: options.CertificateLifetime,
+	})
+	if err := mgr.Add(ca); err != nil {
+		return fmt.Errorf("cannot add the certificate authority: %w", err)
+	}
+
+	pool := providerclient.NewPool(ca, config.UserAgent)
+	defer pool.Close()
+
+	if err := addControllers(ctx, mgr, direct, ca, pool, options); err != nil {
+		return err
+	}
+
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("cannot add a health check: %w", err)
+	}
+
+	// Ready means that the caches are filled: before that nothing is synced.
+	if err := mgr.AddReadyzCheck("caches", func(request *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(request.Context()) {
+			return fmt.Errorf("the caches are not filled yet")
+		}
+
+		return nil
+	}); err != nil {
+		return fmt.Errorf("cannot add a readiness check: %w", err)
+	}
+
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("cannot run: %w", err)
+	}
+
+	return nil
+}
+
+func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *authority.Authority, pool *providerclient.Pool, options Options) error {
+	cached := mgr.GetClient()
+	events := mgr.GetEventRecorder("external-secrets")
+	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
+	resolver := binding.NewResolver(cached, configs, binding.Policy{Allowed: options.AllowedAddresses, SocketDir: options.SocketDir})
+
+	providers := secretprovider.New(cached, direct, resolver, pool, ca, events, options.AllowedAddresses)
+	if err := providers.SetupWithManager(mgr, ca); err != nil {
+		return err
+	}
+
+	storeOptions := secretstore.Options{Class: options.Class, RefreshInterval: options.StoreRefreshInterval}
+	for kind, workers := range map[string]int{v2alpha1.SecretStoreKind: storeWorkers, v2alpha1.ClusterSecretStoreKind: clusterStoreWorkers} {
+		stores := secretstore.New(kind, cached, resolver, pool, events, storeOptions)
+		if err := stores.SetupWithManager(ctx, mgr, configs, workers); err != nil {
+			return err
+		}
+	}
+
+	openers := source.Registry{v2alpha1.GroupVersion.String(): source.NewV2Alpha1(cached, resolver, pool)}
+
+	return externalsecret.New(cached, openers, report.New(cached, events)).SetupWithManager(ctx, mgr, options.Concurrent)
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	known := runtime.NewScheme()
+
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, esv1.AddToScheme, v2alpha1.AddToScheme} {
+		if err := add(known); err != nil {
+			return nil, fmt.Errorf("cannot build the scheme: %w", err)
+		}
+	}
+
+	return known, nil
+}
+
+func managerOptions(known *runtime.Scheme, options Options) manager.Options {
+	managed := &metav1.PartialObjectMetadata{}
+	managed.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+
+	return manager.Options{
+		Scheme:                        known,
+		Metrics:                       server.Options{BindAddress: options.MetricsAddress},
+		HealthProbeBindAddress:        options.LiveAddress,
+		LeaderElection:                options.LeaderElection,
+		LeaderElectionID:              options.LeaderElectionID,
+		LeaderElectionNamespace:       options.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		Cache: cache.Options{
+			// Of Secrets only the metadata, and only of those that an
+			// ExternalSecret keeps in sync: the others of a cluster may be
+			// many and large.
+			ByObject: map[client.Object]cache.ByObject{
+				managed: {Label: labels.SelectorFromSet(labels.Set{esv1.LabelManaged: esv1.LabelManagedValue})},
+			},
+		},
+		Client: client.Options{
+			// Nothing may read whole Secrets through a cache by accident.
+			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},
+		},
+	}
+}

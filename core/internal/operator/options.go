@@ -1,0 +1,113 @@
+package operator
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"go.uber.org/zap/zapcore"
+
+	"github.com/external-secrets/eso/core/internal/address"
+)
+
+// namespaceFile tells a Pod its namespace.
+const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+
+// Options of the operator. Names and defaults are those of External Secrets
+// Operator where it has the same flag.
+type Options struct {
+	// MetricsAddress serves Prometheus metrics; "0" turns them off.
+	MetricsAddress string
+	// LiveAddress serves /healthz and /readyz; "0" turns them off.
+	LiveAddress string
+	// Class of this operator.
+	Class string
+	// LeaderElection lets several replicas stand by.
+	LeaderElection bool
+	// LeaderElectionID names the Lease.
+	LeaderElectionID string
+	// Concurrent syncs of ExternalSecrets.
+	Concurrent int
+	// QPS and Burst of the Kubernetes client; a negative QPS means unlimited.
+	QPS   float64
+	Burst int
+	// StoreRefreshInterval of stores that name none.
+	StoreRefreshInterval time.Duration
+	// Namespace of the operator, where its CA is kept.
+	Namespace string
+	// AllowedAddresses of providers that need no registration.
+	AllowedAddresses []address.Address
+	// SocketDir below which providers' unix sockets may lie.
+	SocketDir string
+	// CALifetime and CertificateLifetime of what the operator issues.
+	CALifetime          time.Duration
+	CertificateLifetime time.Duration
+	// LogLevel is debug, info or error.
+	LogLevel zapcore.Level
+}
+
+// Register adds the flags to a set.
+func (o *Options) Register(flags *flag.FlagSet) {
+	flags.StringVar(&o.MetricsAddress, "metrics-addr", ":8080", "address of the metrics endpoint; 0 for none")
+	flags.StringVar(&o.LiveAddress, "live-addr", ":8082", "address of /healthz and /readyz; 0 for none")
+	flags.StringVar(&o.Class, "controller-class", "default", "class of this operator: stores whose spec.controller names another are left alone")
+	flags.BoolVar(&o.LeaderElection, "enable-leader-election", false, "let one of several replicas work")
+	flags.StringVar(&o.LeaderElectionID, "leader-election-id", "external-secrets-controller", "name of the Lease of the leader election")
+	flags.IntVar(&o.Concurrent, "concurrent", 32, "ExternalSecrets that are synced at the same time")
+	flags.Float64Var(&o.QPS, "client-qps", -1, "requests per second to the API server; negative for no limit but the API server's own priority and fairness")
+	flags.IntVar(&o.Burst, "client-burst", 100, "burst of requests to the API server where client-qps sets a limit")
+	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between two validations of a store that names none")
+	flags.StringVar(&o.Namespace, "namespace", defaultNamespace(), "namespace of the operator, where it keeps its certificate authority; default POD_NAMESPACE, then the Pod's own")
+	flags.Func("allow-provider-address", "address of a provider that stores may name without a SecretProvider; repeat for more", func(s string) error {
+		parsed, err := address.Parse(s)
+		if err != nil {
+			return err
+		}
+
+		o.AllowedAddresses = append(o.AllowedAddresses, parsed)
+
+		return nil
+	})
+	flags.StringVar(&o.SocketDir, "provider-socket-dir", "", "folder below which the unix sockets of providers may lie; empty refuses all")
+	flags.DurationVar(&o.CALifetime, "ca-lifetime", 365*24*time.Hour, "lifetime of the certificate authority")
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", 24*time.Hour, "lifetime of the certificates that it issues; renewed when two thirds are over")
+	flags.TextVar(&o.LogLevel, "loglevel", zapcore.InfoLevel, "debug, info or error")
+}
+
+// Validate names every flag that makes no sense.
+func (o *Options) Validate() error {
+	var errs []error
+
+	bad := func(is bool, format string, args ...any) {
+		if is {
+			errs = append(errs, fmt.Errorf(format, args...))
+		}
+	}
+
+	bad(o.Namespace == "", "--namespace: cannot tell the operator's namespace: set the flag or POD_NAMESPACE")
+	bad(o.Concurrent < 1, "--concurrent: %d is less than 1", o.Concurrent)
+	bad(o.QPS == 0, "--client-qps: 0 lets no request through; a negative value means no limit")
+	bad(o.QPS > 0 && o.Burst < 1, "--client-burst: %d is less than 1", o.Burst)
+	bad(o.StoreRefreshInterval <= 0, "--store-requeue-interval: %s is not positive", o.StoreRefreshInterval)
+	bad(o.CertificateLifetime < time.Second, "--certificate-lifetime: %s is less than a second", o.CertificateLifetime)
+	bad(o.CALifetime < 6*o.CertificateLifetime, "--ca-lifetime: %s is less than six certificate lifetimes of %s", o.CALifetime, o.CertificateLifetime)
+	bad(o.SocketDir != "" && !strings.HasPrefix(o.SocketDir, "/"), "--provider-socket-dir: %q is not absolute", o.SocketDir)
+
+	return errors.Join(errs...)
+}
+
+func defaultNamespace() string {
+	if namespace := os.Getenv("POD_NAMESPACE"); namespace != "" {
+		return namespace
+	}
+
+	data, err := os.ReadFile(namespaceFile)
+	if err != nil {
+		return ""
+	}
+
+	return strings.TrimSpace(string(data))
+}

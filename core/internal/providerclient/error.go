@@ -1,0 +1,178 @@
+package providerclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+)
+
+// maxMessage bounds an error message of a provider: it ends in a condition.
+const maxMessage = 512
+
+// Error is a provider's refusal or failure.
+type Error struct {
+	// Code is a canonical gRPC code, never OK.
+	Code codes.Code
+	// Reason in UPPER_SNAKE_CASE; may be empty.
+	Reason string
+	// Message for people.
+	Message string
+	// Item says that the error concerns the one secret that was asked for, and
+	// not every call through the same store.
+	Item bool
+	// RetryAfter is when the backend wants to be asked again; 0 means that it
+	// did not say.
+	RetryAfter time.Duration
+	// RequestID of the call, which the provider's log has too.
+	RequestID string
+	// Untrusted says that the TLS handshake failed.
+	Untrusted bool
+	// Breach says that the answer breaks the protocol.
+	Breach bool
+}
+
+// Error gives message, code and request.
+func (e *Error) Error() string {
+	text := e.Message + " (" + e.Code.String()
+	if e.RequestID != "" {
+		text += ", request " + e.RequestID
+	}
+
+	return text + ")"
+}
+
+// NotFound tells whether the secret is proven absent.
+func (e *Error) NotFound() bool { return e.Code == codes.NotFound && e.Item }
+
+// Unimplemented tells whether the provider does not serve the call at all.
+func (e *Error) Unimplemented() bool { return e.Code == codes.Unimplemented }
+
+// callError makes the failure of a call an Error.
+func callError(endpoint Endpoint, requestID string, err error) *Error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = status.FromContextError(err).Err()
+	}
+
+	s, ok := status.FromError(err)
+	if !ok {
+		return &Error{Code: codes.Unavailable, Message: clean(fmt.Sprintf("cannot call the provider at %s: %v", endpoint.Address, err)), RequestID: requestID}
+	}
+
+	e := &Error{Code: s.Code(), Message: clean(s.Message()), RequestID: requestID}
+
+	typed := false
+
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			if detail.GetDomain() == pb.ErrorDomain {
+				e.Reason = clean(detail.GetReason())
+				e.Item = detail.GetMetadata()[pb.MetadataScope] == pb.ScopeItem
+				typed = true
+			}
+		case *errdetails.RetryInfo:
+			e.RetryAfter = bounded(detail.GetRetryDelay().AsDuration())
+		}
+	}
+
+	if !typed {
+		// The failure is of the transport, or of a provider that breaks the
+		// protocol: that nothing was found is not proven by it.
+		e.Item = false
+		describe(e, endpoint)
+	}
+
+	return e
+}
+
+// describe says of a transport's failure what it means.
+func describe(e *Error, endpoint Endpoint) {
+	text := e.Message
+
+	switch {
+	case e.Code == codes.Unavailable && untrusted(text):
+		e.Untrusted = true
+		e.Message = fmt.Sprintf("the provider at %s and the operator do not trust each other: %s", endpoint.Address, text)
+	case e.Code == codes.Unavailable:
+		e.Message = fmt.Sprintf("the provider at %s does not answer: %s", endpoint.Address, text)
+	case e.Code == codes.ResourceExhausted && strings.Contains(text, "larger than max"):
+		e.Reason = pb.ReasonTooLarge
+		e.Message = fmt.Sprintf("the answer of the provider at %s is over the limit of %d bytes: %s", endpoint.Address, maxAnswerBytes, text)
+	case e.Code == codes.DeadlineExceeded:
+		e.Message = fmt.Sprintf("the provider at %s did not answer in time", endpoint.Address)
+	case e.Code == codes.Unimplemented:
+		e.Message = fmt.Sprintf("the provider at %s does not serve protocol %s: %s", endpoint.Address, pb.ProtocolVersion, text)
+	default:
+		e.Message = fmt.Sprintf("the provider at %s failed: %s", endpoint.Address, text)
+	}
+}
+
+// untrusted recognises a failed handshake: gRPC reports one like any other
+// broken connection.
+func untrusted(text string) bool {
+	for _, mark := range []string{"authentication handshake failed", "tls:", "x509:"} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// itemError makes the error of one read an Error.
+func itemError(requestID string, wire *pb.Error) *Error {
+	code := codes.Code(wire.GetCode()) //nolint:gosec // checked below
+	if wire.GetCode() <= 0 || wire.GetCode() > int32(codes.Unauthenticated) {
+		return breach(requestID, "an error with code %d", wire.GetCode())
+	}
+
+	return &Error{
+		Code: code, Reason: clean(wire.GetReason()), Message: clean(wire.GetMessage()), Item: true,
+		RetryAfter: bounded(wire.GetRetryAfter().AsDuration()), RequestID: requestID,
+	}
+}
+
+// breach is an answer that breaks the protocol.
+func breach(requestID, format string, args ...any) *Error {
+	return &Error{
+		Code: codes.Internal, Reason: "INVALID_ANSWER", RequestID: requestID, Breach: true,
+		Message: "the provider breaks the protocol: it answered " + fmt.Sprintf(format, args...),
+	}
+}
+
+// clean makes a provider's text fit for a condition: valid, on one line, and
+// bounded.
+func clean(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == utf8.RuneError || r == 0x7f {
+			return ' '
+		}
+
+		return r
+	}, text)
+
+	if len(text) > maxMessage {
+		cut := maxMessage
+		for cut > 0 && !utf8.RuneStart(text[cut]) {
+			cut--
+		}
+
+		text = text[:cut] + "..."
+	}
+
+	return text
+}
+
+// bounded keeps a provider from putting its callers off for ever.
+func bounded(d time.Duration) time.Duration {
+	return min(max(d, 0), time.Hour)
+}
