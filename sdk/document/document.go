@@ -2,6 +2,8 @@ package document
 
 import (
 	"context"
+	"fmt"
+	"sync"
 
 	"github.com/tidwall/gjson"
 
@@ -19,31 +21,49 @@ type Document struct {
 // Fetch reads one secret from the backend. An empty version is the latest.
 type Fetch func(ctx context.Context, key, version string, metadata bool) (Document, error)
 
+// maxFetches bounds the reads of one batch that are in flight.
+const maxFetches = 8
+
+// source is what one Fetch reads.
+type source struct {
+	key, version string
+	metadata     bool
+}
+
+// fetched is what became of it.
+type fetched struct {
+	document Document
+	err      error
+}
+
 // Read answers a batch with one Fetch per key, version and metadata flag,
-// however many properties of it are asked for.
+// however many properties of it are asked for, and several at a time.
 func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Result {
-	type source struct {
-		key, version string
-		metadata     bool
+	sources := map[source]*fetched{}
+	for _, read := range reads {
+		sources[source{read.Key, read.Version, read.Metadata}] = &fetched{}
 	}
 
-	type fetched struct {
-		document Document
-		err      error
+	var wait sync.WaitGroup
+
+	free := make(chan struct{}, maxFetches)
+
+	for from, into := range sources {
+		free <- struct{}{}
+
+		wait.Go(func() {
+			defer func() { <-free }()
+
+			into.document, into.err = guarded(ctx, from, fetch)
+		})
 	}
 
-	have := map[source]fetched{}
+	wait.Wait()
+
 	results := make([]provider.Result, len(reads))
 
 	for i, read := range reads {
-		from := source{read.Key, read.Version, read.Metadata}
-
-		got, ok := have[from]
-		if !ok {
-			got.document, got.err = fetch(ctx, from.key, from.version, from.metadata)
-			have[from] = got
-		}
-
+		got := sources[source{read.Key, read.Version, read.Metadata}]
 		if got.err != nil {
 			results[i] = provider.Result{Err: got.err}
 
@@ -54,6 +74,18 @@ func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Re
 	}
 
 	return results
+}
+
+// guarded keeps a panic in one read, which no server sees in this goroutine,
+// from ending the process. Its text may hold what was read.
+func guarded(ctx context.Context, from source, fetch Fetch) (d Document, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("the provider has a defect: a read panicked with a %T", panicked)
+		}
+	}()
+
+	return fetch(ctx, from.key, from.version, from.metadata)
 }
 
 // Answer answers one read out of a document.

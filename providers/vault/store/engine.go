@@ -1,0 +1,157 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/hashicorp/vault/api"
+
+	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
+)
+
+// engine knows the paths and answers of a key/value engine.
+type engine struct {
+	mount   string
+	version v2alpha1.KVVersion
+}
+
+// location is where a secret is read and how its answer looks.
+type location struct {
+	path     string
+	query    map[string][]string
+	v2       bool
+	metadata bool
+}
+
+// locate turns a key into a path. A key may repeat the mount and, on version
+// 2, the "data" that the API puts after it; it may not leave the mount.
+func (e engine) locate(key, version string, metadata bool) (location, error) {
+	v2 := e.version != v2alpha1.KVv1
+
+	mount, rest := strings.Trim(e.mount, "/"), strings.Trim(key, "/")
+	if mount == "" {
+		var found bool
+		if mount, rest, found = strings.Cut(rest, "/"); !found {
+			return location{}, provider.InvalidRequest("key %q names no mount, and the config's spec.path is empty", key)
+		}
+	} else {
+		rest = strings.TrimPrefix(rest, mount+"/")
+	}
+
+	if v2 {
+		rest = strings.TrimPrefix(rest, "data/")
+	}
+
+	for part := range strings.SplitSeq(rest, "/") {
+		if part == "" || part == "." || part == ".." {
+			return location{}, provider.InvalidRequest("key %q is not the path of a secret: it has an empty part, or . or ..", key)
+		}
+	}
+
+	if !v2 {
+		switch {
+		case version != "":
+			return location{}, provider.InvalidRequest("secret %q: version %q: a KV version 1 engine keeps no versions", key, version)
+		case metadata:
+			return location{}, provider.Unsupported("secret %q: a KV version 1 engine keeps no metadata", key)
+		}
+
+		return location{path: mount + "/" + rest}, nil
+	}
+
+	if metadata {
+		return location{path: mount + "/metadata/" + rest, v2: true, metadata: true}, nil
+	}
+
+	from := location{path: mount + "/data/" + rest, v2: true}
+
+	if version != "" {
+		if n, err := strconv.ParseUint(version, 10, 32); err != nil || n == 0 {
+			return location{}, provider.InvalidRequest("secret %q: version %q is not a number from 1", key, version)
+		}
+
+		from.query = map[string][]string{"version": {version}}
+	}
+
+	return from, nil
+}
+
+// document makes Vault's answer a document. An answer without data is that of
+// a path that does not exist, or of a version that was deleted.
+func (l location) document(key, version string, secret *api.Secret) (document.Document, error) {
+	if secret == nil || secret.Data == nil {
+		return document.Document{}, missing(key, version)
+	}
+
+	if l.metadata {
+		return encode(key, secret.Data["custom_metadata"], "")
+	}
+
+	if !l.v2 {
+		return encode(key, secret.Data, "")
+	}
+
+	data, there := secret.Data["data"].(map[string]any)
+	if !there {
+		if _, enveloped := secret.Data["metadata"]; enveloped {
+			return document.Document{}, missing(key, version)
+		}
+
+		return document.Document{}, provider.InvalidConfig("the answer to secret %q is not one of a KV version 2 engine: is spec.version right?", key)
+	}
+
+	return encode(key, data, revision(secret.Data["metadata"]))
+}
+
+func missing(key, version string) error {
+	if version != "" {
+		return provider.NotFound("secret %q has no version %s, or it was deleted", key, version)
+	}
+
+	return provider.NotFound("secret %q does not exist, or its latest version was deleted", key)
+}
+
+// revision of a version 2 secret: its number and when it was written, for a
+// secret that was destroyed and made anew begins to count again.
+func revision(metadata any) string {
+	fields, ok := metadata.(map[string]any)
+	if !ok {
+		return ""
+	}
+
+	return fmt.Sprintf("%v@%v", fields["version"], fields["created_time"])
+}
+
+// encode gives the value as the JSON text that properties are selected from.
+func encode(key string, value any, revision string) (document.Document, error) {
+	if value == nil {
+		value = map[string]any{}
+	}
+
+	// Not json.Marshal: it would write <, > and & in another way than Vault.
+	var text bytes.Buffer
+
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+
+	if err := encoder.Encode(value); err != nil {
+		return document.Document{}, provider.Unavailable("cannot encode secret %q", key)
+	}
+
+	raw := bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+
+	if revision == "" {
+		sum := sha256.Sum256(raw)
+		revision = hex.EncodeToString(sum[:8])
+	}
+
+	return document.Document{Raw: raw, Revision: revision}, nil
+}
