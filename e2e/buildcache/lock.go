@@ -1,0 +1,49 @@
+//go:build unix
+
+package buildcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+)
+
+const pollInterval = 200 * time.Millisecond
+
+// lock takes the lock that the file stands for, waiting for whoever has it;
+// the operating system gives it back when its holder dies. Waiting is called
+// when there is a need to wait, and again at every interval of it. The file stays: removing it would let two
+// processes hold locks on different files of the same name.
+func lock(ctx context.Context, path string, interval time.Duration, waiting func()) (unlock func(), err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the build lock: %w", err)
+	}
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	var told time.Time
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			// Closing the file gives the lock back.
+			return func() { _ = file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			_ = file.Close()
+			return nil, fmt.Errorf("cannot take the build lock %s: %w", path, err)
+		}
+		if now := time.Now(); now.Sub(told) >= interval {
+			told = now
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			_ = file.Close()
+			return nil, fmt.Errorf("cannot take the build lock %s: %w", path, ctx.Err())
+		case <-ticker.C:
+		}
+	}
+}

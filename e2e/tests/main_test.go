@@ -1,0 +1,86 @@
+// Package tests runs the product end to end: a real control plane, a real
+// Vault, and the operator and providers as processes of their own.
+package tests
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/e2e/vaultserver"
+)
+
+// Shared by all tests: each works in a namespace of its own.
+var (
+	product *installation.Installation
+	fake    *installation.Provider
+	vault   *installation.Provider
+	backend *vaultserver.Server
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+
+		code = 1
+	}
+
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	log, err := os.CreateTemp("", "external-secrets-e2e-*.log")
+	if err != nil {
+		return 1, err
+	}
+
+	defer func() {
+		_ = log.Close()
+
+		if code == 0 && err == nil {
+			_ = os.Remove(log.Name())
+		} else {
+			fmt.Fprintln(os.Stderr, "the output of all processes is in", filepath.Clean(log.Name()))
+		}
+	}()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+
+	if backend, err = vaultserver.Start(ctx, vaultserver.Options{Log: log, Progress: os.Stderr, CountRequests: true}); err != nil {
+		return 1, err
+	}
+	defer backend.Stop() //nolint:errcheck // the process ends with this one in any case
+
+	if product, err = installation.Start(ctx, installation.Options{Log: log, Progress: os.Stderr}); err != nil {
+		return 1, err
+	}
+
+	defer func() {
+		if stopErr := product.Stop(); stopErr != nil {
+			err = stopErr
+		}
+	}()
+
+	if err := product.StartOperator(ctx, "--loglevel", "debug"); err != nil {
+		return 1, err
+	}
+
+	if fake, err = product.StartProvider(ctx, "fake"); err != nil {
+		return 1, err
+	}
+
+	if vault, err = product.StartProvider(ctx, "vault"); err != nil {
+		return 1, err
+	}
+
+	return m.Run(), nil
+}
