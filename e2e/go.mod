@@ -7,6 +7,7 @@ replace github.com/external-secrets/eso/api => ../api
 require (
 	github.com/external-secrets/eso/api v0.1.0
 	github.com/google/go-cmp v0.7.0
+	github.com/prometheus/common v0.70.0
 	go.uber.org/goleak v1.3.0
 	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0
@@ -45,7 +46,6 @@ require (
 	github.com/pmezard/go-difflib v1.0.1-0.20181226105442-5d4384ee4fb2 // indirect
 	github.com/prometheus/client_golang v1.24.0 // indirect
 	github.com/prometheus/client_model v0.6.2 // indirect
-	github.com/prometheus/common v0.70.0 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/x448/float16 v0.8.4 // indirect

@@ -230,7 +230,9 @@ func (i *Installation) StopOperator() error { return i.operator.Stop(stopTimeout
 func (i *Installation) KillOperator() error { return i.operator.Kill() }
 
 // RestartOperator starts the operator with the flags it last had.
-func (i *Installation) RestartOperator(ctx context.Context) error { return i.StartOperator(ctx, i.flags...) }
+func (i *Installation) RestartOperator(ctx context.Context) error {
+	return i.StartOperator(ctx, i.flags...)
+}
 
 // Provider is a provider process and its registration.
 type Provider struct {

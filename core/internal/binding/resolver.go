@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -497,8 +496,6 @@ func (r *Resolver) config(ctx context.Context, gvk schema.GroupVersionKind, key 
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, deny(v2alpha1.ReasonInvalidProviderConfig, "%s %q of %s does not exist in namespace %q", gvk.Kind, key.Name, gvk.GroupVersion(), key.Namespace)
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, fmt.Errorf("cannot read %s %q in namespace %q: the watch of its kind does not start; does the operator's role allow get, list and watch of it?", gvk.Kind, key.Name, key.Namespace)
 	case err != nil:
 		return nil, fmt.Errorf("cannot read %s %q in namespace %q: %w", gvk.Kind, key.Name, key.Namespace, err)
 	}

@@ -114,6 +114,14 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		}
 	}
 
+	// The labels of namespaces, for the conditions of ClusterSecretStores.
+	namespaces := &metav1.PartialObjectMetadata{}
+	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+
+	if _, err := mgr.GetCache().GetInformer(ctx, namespaces, cache.BlockUntilSynced(false)); err != nil {
+		return fmt.Errorf("cannot watch namespaces: %w", err)
+	}
+
 	openers := source.Registry{v2alpha1.GroupVersion.String(): source.NewV2Alpha1(cached, resolver, pool)}
 
 	return externalsecret.New(cached, openers, report.New(cached, events)).SetupWithManager(ctx, mgr, options.Concurrent)
@@ -150,10 +158,9 @@ func managerOptions(known *runtime.Scheme, options Options) manager.Options {
 			ByObject: map[client.Object]cache.ByObject{
 				managed: {Label: labels.SelectorFromSet(labels.Set{esv1.LabelManaged: esv1.LabelManagedValue})},
 			},
-		},
-		Client: client.Options{
-			// Nothing may read whole Secrets through a cache by accident.
-			Cache: &client.CacheOptions{DisableFor: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}},
+			// A read must never start a watch by accident: that of whole
+			// Secrets, say.
+			ReaderFailOnMissingInformer: true,
 		},
 	}
 }

@@ -62,6 +62,11 @@ func Decide(es *esv1.ExternalSecret, dependencies string, intact bool, now time.
 	}
 
 	since := now.Sub(status.RefreshTime.Time)
+	// The API keeps whole seconds. Counting the lost part as elapsed would
+	// read a store twice in a row where the interval is short.
+	if status.RefreshTime.Nanosecond() == 0 {
+		since -= time.Second
+	}
 
 	switch {
 	case changed:
@@ -69,8 +74,7 @@ func Decide(es *esv1.ExternalSecret, dependencies string, intact bool, now time.
 	case status.SyncedDependencies != dependencies:
 		return Due{Now: true, Why: "a store, its config or its registration changed"}
 	case since < 0:
-		// status.refreshTime holds whole seconds; a real jump of the clock is
-		// larger than that.
+		// A real jump of the clock is larger than what the seconds hide.
 		if since < -time.Minute {
 			return Due{Now: true, Why: "the last sync lies in the future"}
 		}

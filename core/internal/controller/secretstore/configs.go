@@ -46,13 +46,11 @@ func (w *Configs) notify(kind string, c controller.Controller) {
 	w.controllers[kind] = c
 }
 
-// Watch begins to watch a kind, unless that is done already. A kind that the
-// cluster does not have is a NoMatch error.
-func (w *Configs) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	if w.watched[gvk] {
+// Watch begins to watch a kind, unless that is done already, and returns when
+// its objects are known. A kind that the cluster does not have is a NoMatch
+// error.
+func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error {
+	if w.watches(gvk) {
 		return nil
 	}
 
@@ -65,15 +63,42 @@ func (w *Configs) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
 		return fmt.Errorf("%s of %s is cluster-scoped: a provider config is namespaced", gvk.Kind, gvk.GroupVersion())
 	}
 
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(gvk)
+
+	// Without the lock: a kind that may not be listed must not hold up others.
+	if _, err := w.cache.GetInformer(ctx, object); err != nil {
+		return fmt.Errorf("the watch does not start; does the operator's role allow get, list and watch of %s? %w", mapping.Resource.Resource, err)
+	}
+
+	return w.wake(gvk)
+}
+
+func (w *Configs) watches(gvk schema.GroupVersionKind) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return w.watched[gvk]
+}
+
+// wake makes a change of a config wake the stores that use it.
+func (w *Configs) wake(gvk schema.GroupVersionKind) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if w.watched[gvk] {
+		return nil
+	}
+
 	for kind, c := range w.controllers {
 		object := &metav1.PartialObjectMetadata{}
 		object.SetGroupVersionKind(gvk)
 
-		wake := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, config *metav1.PartialObjectMetadata) []reconcile.Request {
+		enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, config *metav1.PartialObjectMetadata) []reconcile.Request {
 			return storesOf(ctx, w.cache, kind, client.MatchingFields{indexConfig: configName(gvk, config.Namespace, config.Name)})
 		})
 
-		if err := c.Watch(source.Kind(w.cache, object, wake, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {
+		if err := c.Watch(source.Kind(w.cache, object, enqueue, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {
 			return fmt.Errorf("cannot watch: %w", err)
 		}
 	}

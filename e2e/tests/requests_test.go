@@ -1,0 +1,184 @@
+package tests
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// counted are the resources that a sync could touch.
+var counted = map[string]bool{
+	"externalsecrets": true, "secrets": true, "events": true, "secretstores": true, "clustersecretstores": true,
+	"secretproviders": true, "vaults": true, "namespaces": true, "serviceaccounts": true, "configmaps": true,
+}
+
+// apiRequests reads the API server's own count of requests, as "VERB
+// resource[/subresource]", for the counted resources. Watches, which last,
+// are left out.
+func apiRequests(t *testing.T) map[string]int {
+	t.Helper()
+
+	raw, err := product.Clientset.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+
+	families, err := parser.TextToMetricFamilies(strings.NewReader(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	counts := map[string]int{}
+
+	for _, metric := range families["apiserver_request_total"].GetMetric() {
+		labels := map[string]string{}
+		for _, label := range metric.GetLabel() {
+			labels[label.GetName()] = label.GetValue()
+		}
+
+		if !counted[labels["resource"]] || labels["verb"] == "WATCH" {
+			continue
+		}
+
+		name := labels["verb"] + " " + labels["resource"]
+		if labels["subresource"] != "" {
+			name += "/" + labels["subresource"]
+		}
+
+		counts[name] += int(metric.GetCounter().GetValue())
+	}
+
+	return counts
+}
+
+// since gives what was counted between two looks.
+func since(before, after map[string]int) map[string]int {
+	grown := map[string]int{}
+
+	for name, n := range after {
+		if n > before[name] {
+			grown[name] = n - before[name]
+		}
+	}
+
+	return grown
+}
+
+// quiet waits until no counted request is made for a while, so that what
+// comes next is counted alone.
+func quiet(t *testing.T) {
+	t.Helper()
+
+	last, calm := apiRequests(t), time.Now()
+
+	within(t, 2*time.Minute, func(context.Context) error {
+		now := apiRequests(t)
+		if grown := since(last, now); len(grown) > 0 {
+			last, calm = now, time.Now()
+
+			return fmt.Errorf("still busy: %v", grown)
+		}
+
+		if time.Since(calm) < 1500*time.Millisecond {
+			return fmt.Errorf("quiet for %s only", time.Since(calm))
+		}
+
+		return nil
+	})
+}
+
+// What a sync costs is counted where it is paid: by the API server and at
+// Vault.
+func TestWhatASyncCosts(t *testing.T) {
+	ns := newNamespace(t)
+	properties := map[string]any{}
+
+	var data strings.Builder
+
+	for i := range 10 {
+		properties[fmt.Sprintf("p%d", i)] = fmt.Sprintf("value-%d", i)
+		fmt.Fprintf(&data, "  - {secretKey: p%d, remoteRef: {key: %s/ten, property: p%d}}\n", i, ns, i)
+	}
+
+	write(t, "secret/"+ns+"/ten", properties)
+	vaultStore(t, ns, backend.RootToken())
+	eventuallyReady(t, ns)
+
+	manifest := `
+apiVersion: external-secrets.io/v1
+kind: ExternalSecret
+metadata:
+  name: app
+spec:
+  refreshInterval: 6s
+  secretStoreRef: {apiVersion: secretstore.external-secrets.io/v2alpha1, name: store}
+  data:
+` + data.String()
+
+	quiet(t)
+
+	// kubectl's own requests are taken off: it reads and applies the object.
+	requests, reads := apiRequests(t), backend.Requests()
+
+	apply(t, ns, manifest)
+	synced(t, ns, "app")
+	// Within the interval: the event follows a moment later.
+	time.Sleep(2 * time.Second)
+
+	got := since(requests, apiRequests(t))
+	for name := range got {
+		// Those of the test itself.
+		if name == "GET externalsecrets" || name == "APPLY externalsecrets" {
+			delete(got, name)
+		}
+	}
+
+	want := map[string]int{"APPLY secrets": 1, "PATCH externalsecrets/status": 1, "POST events": 1}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("requests of a first sync (-want +got):\n%s", diff)
+	}
+
+	path := "GET /v1/secret/data/" + ns + "/ten"
+	if n := backend.Requests()[path] - reads[path]; n != 1 {
+		t.Errorf("ten properties of one key cost %d reads at Vault", n)
+	}
+
+	t.Run("a refresh that finds nothing new writes the status only", func(t *testing.T) {
+		before := synced(t, ns, "app").Status.RefreshTime
+		requests, reads := apiRequests(t), backend.Requests()
+
+		eventually(t, func(ctx context.Context) error {
+			es, _, err := getES(ctx, ns, "app")
+			if err != nil || !es.Status.RefreshTime.After(before.Time) {
+				return fmt.Errorf("not refreshed yet: %v", err)
+			}
+
+			return nil
+		})
+
+		got := since(requests, apiRequests(t))
+		delete(got, "GET externalsecrets")
+
+		if diff := cmp.Diff(map[string]int{"PATCH externalsecrets/status": 1}, got); diff != "" {
+			t.Errorf("requests of a refresh (-want +got):\n%s", diff)
+		}
+
+		if n := backend.Requests()[path] - reads[path]; n != 1 {
+			t.Errorf("a refresh cost %d reads at Vault", n)
+		}
+	})
+}
+
+func eventuallyReady(t *testing.T, ns string) {
+	t.Helper()
+
+	storeCondition(t, secretStore(ns, "store"), "Valid")
+}
