@@ -22,6 +22,7 @@ import (
 
 	"github.com/external-secrets/eso/core/internal/address"
 	"github.com/external-secrets/eso/core/internal/authority"
+	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/providerclient"
 )
 
@@ -398,7 +399,7 @@ func because(registration *v2alpha1.SecretProvider) string {
 		return ""
 	}
 
-	return fmt.Sprintf(" (%s: %s)", ready.Reason, ready.Message)
+	return fmt.Sprintf(" (%s: %s)", ready.Reason, message.Stable(ready.Message))
 }
 
 // registered makes the binding of a registration.

@@ -11,6 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/message"
 )
 
 // Store is a SecretStore or a ClusterSecretStore.
@@ -113,7 +115,7 @@ func (s *Store) Gated() error {
 	case ready == nil || ready.ObservedGeneration != s.Object.GetGeneration():
 		return deny(v2alpha1.ReasonValidationUnknown, "%s has not been validated yet", s.Key())
 	case ready.Status != metav1.ConditionTrue:
-		return deny(ready.Reason, "%s is not Ready (%s): %s", s.Key(), ready.Reason, ready.Message)
+		return deny(ready.Reason, "%s is not Ready (%s): %s", s.Key(), ready.Reason, message.Stable(ready.Message))
 	default:
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -96,7 +97,7 @@ func callError(endpoint Endpoint, requestID string, err error) *Error {
 
 // describe says of a transport's failure what it means.
 func describe(e *Error, endpoint Endpoint) {
-	text := e.Message
+	text := cause(e.Message)
 
 	switch {
 	case e.Code == codes.Unavailable && untrusted(text):
@@ -114,6 +115,20 @@ func describe(e *Error, endpoint Endpoint) {
 	default:
 		e.Message = fmt.Sprintf("the provider at %s failed: %s", endpoint.Address, text)
 	}
+}
+
+// cause unwraps what gRPC says about a connection: the reason stands last, in
+// quotes, behind the layers that have passed it on.
+func cause(text string) string {
+	if at := strings.LastIndex(text, "desc = "); at >= 0 {
+		text = text[at+len("desc = "):]
+	}
+
+	if unquoted, err := strconv.Unquote(text); err == nil {
+		text = unquoted
+	}
+
+	return strings.TrimPrefix(text, "transport: ")
 }
 
 // untrusted recognises a failed handshake: gRPC reports one like any other

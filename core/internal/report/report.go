@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/marker"
+	text "github.com/external-secrets/eso/core/internal/message"
 )
 
 // Reasons of events.
@@ -81,7 +81,7 @@ func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure 
 	message := failure.Error() + next
 	setReady(es, metav1.ConditionFalse, esv1.ReasonSecretSyncedError, message)
 
-	if was == nil || was.Status != metav1.ConditionFalse || Stable(was.Message) != Stable(message) {
+	if was == nil || was.Status != metav1.ConditionFalse || text.Stable(was.Message) != text.Stable(message) {
 		r.event(es, corev1.EventTypeWarning, eventUpdateFailed, failure.Error())
 	}
 
@@ -112,13 +112,6 @@ func (r *Reporter) patch(ctx context.Context, before, after *esv1.ExternalSecret
 
 	return nil
 }
-
-// varying is what changes in a message from try to try.
-var varying = regexp.MustCompile(`,? ?request [0-9a-f]{16}|; next try in .*$`)
-
-// Stable gives the part of a condition's message that does not change from one
-// try to the next.
-func Stable(message string) string { return varying.ReplaceAllString(message, "") }
 
 func ready(es *esv1.ExternalSecret) *esv1.Condition {
 	for i := range es.Status.Conditions {

@@ -23,6 +23,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/apply"
+	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/plan"
 )
 
@@ -124,9 +125,18 @@ func storeChanged() predicate.Predicate {
 		before, after := status(e.ObjectOld), status(e.ObjectNew)
 
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-			before.Revision != after.Revision ||
-			meta.IsStatusConditionTrue(before.Conditions, v2alpha1.ConditionReady) != meta.IsStatusConditionTrue(after.Conditions, v2alpha1.ConditionReady)
+			before.Revision != after.Revision || readiness(before) != readiness(after)
 	}}
+}
+
+// readiness is what an ExternalSecret's own condition may repeat of a store's.
+func readiness(status *v2alpha1.StoreStatus) string {
+	ready := meta.FindStatusCondition(status.Conditions, v2alpha1.ConditionReady)
+	if ready == nil {
+		return ""
+	}
+
+	return fmt.Sprintf("%s %s %d %s", ready.Status, ready.Reason, ready.ObservedGeneration, message.Stable(ready.Message))
 }
 
 // ofStore finds the ExternalSecrets that a store's change concerns.

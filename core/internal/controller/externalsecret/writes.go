@@ -64,11 +64,15 @@ func (w *writes) ahead(es *esv1.ExternalSecret, target *metav1.PartialObjectMeta
 		return false
 	}
 
-	if older(es.ResourceVersion, last.object) {
+	if older(es.ResourceVersion, last.object) ||
+		(last.target != "" && (target == nil || older(target.ResourceVersion, last.target))) {
 		return true
 	}
 
-	return last.target != "" && (target == nil || older(target.ResourceVersion, last.target))
+	// The caches have caught up: a target that is missing from now on is gone.
+	delete(w.last, name)
+
+	return false
 }
 
 func older(a, b string) bool {
