@@ -103,12 +103,12 @@ func (r *Resolver) Changed(ctx context.Context) bool {
 	for ref, was := range seen {
 		value, err := r.value(ctx, ref)
 
-		switch code := provider.AsError(err); {
+		switch {
 		case err == nil:
 			if sha256.Sum256(value) != was {
 				return true
 			}
-		case code.Code == codes.FailedPrecondition:
+		case provider.AsError(err).Code == codes.FailedPrecondition:
 			return true
 		}
 	}

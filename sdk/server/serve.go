@@ -73,6 +73,11 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 			return errors.Join(err, listener.Close())
 		}
 
+		following, stop := context.WithCancel(context.WithoutCancel(ctx))
+		defer stop()
+
+		go files.Follow(following)
+
 		meter.expires = files.Expires
 		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(files.Config())))
 	}

@@ -1,6 +1,7 @@
 package tlsfiles
 
 import (
+	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -82,6 +83,22 @@ func (f *Files) Config() *tls.Config {
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			return f.latest(), nil
 		},
+	}
+}
+
+// Follow looks at the files until ctx ends, so that what is served and told is
+// current even while no handshake asks for it.
+func (f *Files) Follow(ctx context.Context) {
+	tick := time.NewTicker(f.options.Interval)
+	defer tick.Stop()
+
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f.latest()
+		}
 	}
 }
 
