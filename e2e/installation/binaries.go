@@ -17,17 +17,19 @@ const BinariesEnv = "ESO_BINARIES"
 
 // commands are the programs that an installation runs, by package relative to
 // the repository.
-var commands = map[string]string{
-	"external-secrets": "./core/cmd/external-secrets",
-	"provider-fake":    "./providers/fake/cmd/provider-fake",
-	"provider-vault":   "./providers/vault/cmd/provider-vault",
+func commands() map[string]string {
+	return map[string]string{
+		"external-secrets": "./core/cmd/external-secrets",
+		"provider-fake":    "./providers/fake/cmd/provider-fake",
+		"provider-vault":   "./providers/vault/cmd/provider-vault",
+	}
 }
 
 // build gives a folder with the programs: that of BinariesEnv, or dir after a
 // build.
 func build(ctx context.Context, root, dir string, progress io.Writer) (string, error) {
 	if given := os.Getenv(BinariesEnv); given != "" {
-		for name := range commands {
+		for name := range commands() {
 			if _, err := os.Stat(filepath.Join(given, name)); err != nil {
 				return "", fmt.Errorf("cannot use %s: %w", BinariesEnv, err)
 			}
@@ -41,7 +43,7 @@ func build(ctx context.Context, root, dir string, progress io.Writer) (string, e
 	fmt.Fprintln(progress, "building the operator and the providers ...")
 
 	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", dir + string(filepath.Separator)}
-	for _, command := range commands {
+	for _, command := range commands() {
 		args = append(args, command)
 	}
 

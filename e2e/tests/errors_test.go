@@ -123,7 +123,7 @@ func TestUnregisteredAddressIsNotDialled(t *testing.T) {
 		}
 
 		// The counter counts.
-		conn, err := net.Dial("tcp", listener.Addr().String())
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -274,13 +274,15 @@ func TestCertificatesThatAreRenewedUnderLoad(t *testing.T) {
 func servesCurrentCertificate(t *testing.T, p *installation.Provider) {
 	t.Helper()
 
-	conn, err := tls.Dial("tcp", p.Address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}) //nolint:gosec // to look at it
+	dialer := &tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}}} //nolint:gosec // to look at it
+
+	conn, err := dialer.DialContext(t.Context(), "tcp", p.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 
-	if leaf := conn.ConnectionState().PeerCertificates[0]; time.Now().After(leaf.NotAfter) {
+	if leaf := conn.(*tls.Conn).ConnectionState().PeerCertificates[0]; time.Now().After(leaf.NotAfter) {
 		t.Errorf("provider %s shows a certificate that ended at %s", p.Name, leaf.NotAfter)
 	}
 
@@ -350,7 +352,12 @@ func tlsReloads(t *testing.T) int {
 	sum := 0
 
 	for _, p := range []*installation.Provider{vault, fake} {
-		response, err := http.Get(p.MetricsURL())
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.MetricsURL(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		response, err := http.DefaultClient.Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -157,11 +158,11 @@ spec:
 
 		eventually(t, func(ctx context.Context) error {
 			es, _, err := getES(ctx, ns, "app")
-			if err != nil || !es.Status.RefreshTime.After(before.Time) {
-				return fmt.Errorf("not refreshed yet: %v", err)
+			if err == nil && !es.Status.RefreshTime.After(before.Time) {
+				err = errors.New("not refreshed yet")
 			}
 
-			return nil
+			return err
 		})
 
 		got := since(requests, apiRequests(t))

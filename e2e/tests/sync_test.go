@@ -2,6 +2,7 @@ package tests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -130,8 +131,12 @@ spec:
 
 	eventually(t, func(ctx context.Context) error {
 		out, err := product.Kubectl(ctx, "", "-n", ns, "get", "events", "-o", "custom-columns=R:.reason,O:.involvedObject.name", "--no-headers")
-		if err != nil || !strings.Contains(out, "Created") {
-			return fmt.Errorf("no event Created: %v %s", err, out)
+		if err == nil && !strings.Contains(out, "Created") {
+			err = errors.New("there are others")
+		}
+
+		if err != nil {
+			return fmt.Errorf("no event Created in %q: %w", out, err)
 		}
 
 		return nil
@@ -150,11 +155,12 @@ func TestDeletesTheTargetWithItsOwner(t *testing.T) {
 	// The garbage collector looks for new kinds, as ExternalSecret is here,
 	// every 30 seconds only.
 	within(t, 90*time.Second, func(ctx context.Context) error {
-		if _, err := getSecret(ctx, ns, "app"); client.IgnoreNotFound(err) == nil && err != nil {
-			return nil
+		switch _, err := getSecret(ctx, ns, "app"); {
+		case err == nil:
+			return errors.New("the Secret is still there")
+		default:
+			return client.IgnoreNotFound(err)
 		}
-
-		return fmt.Errorf("the Secret is still there")
 	})
 }
 
@@ -244,7 +250,7 @@ spec:
 
 		within(t, 5*time.Second, func(context.Context) error {
 			if time.Since(before.Time) < 1100*time.Millisecond {
-				return fmt.Errorf("status.refreshTime counts in seconds")
+				return errors.New("status.refreshTime counts in seconds")
 			}
 
 			return nil
@@ -256,11 +262,11 @@ spec:
 
 		eventually(t, func(ctx context.Context) error {
 			es, _, err := getES(ctx, ns, "app")
-			if err != nil || !es.Status.RefreshTime.After(before.Time) {
-				return fmt.Errorf("not refreshed since %s: %v", before, err)
+			if err == nil && !es.Status.RefreshTime.After(before.Time) {
+				err = fmt.Errorf("not refreshed since %s", before)
 			}
 
-			return nil
+			return err
 		})
 	})
 }
@@ -297,7 +303,7 @@ func TestRepairsTheTarget(t *testing.T) {
 				}
 
 				if diff := cmp.Diff(was.Data, now.Data); diff != "" {
-					return fmt.Errorf("data differs in its keys or values")
+					return errors.New("data differs in its keys or values")
 				}
 
 				if now.UID != was.UID || now.Labels[esv1.LabelManaged] != "true" {
@@ -322,7 +328,7 @@ func TestRepairsTheTarget(t *testing.T) {
 		holds(t, ns, "renamed", "password", "s3cret")
 		eventually(t, func(ctx context.Context) error {
 			if _, err := getSecret(ctx, ns, "app"); err == nil {
-				return fmt.Errorf("the former target is still there")
+				return errors.New("the former target is still there")
 			}
 
 			return nil
@@ -365,8 +371,8 @@ func TestAdoptsWhatAnOlderOperatorMade(t *testing.T) {
 	}
 
 	for _, entry := range now.ManagedFields {
-		if entry.Manager == esv1.FieldManagerPrefix+"app" && entry.Operation == metav1.ManagedFieldsOperationUpdate && strings.Contains(string(entry.FieldsV1.Raw), "f:data") {
-			t.Errorf("the older operator's fields are still its own: %s", entry.FieldsV1.Raw)
+		if entry.Manager == esv1.FieldManagerPrefix+"app" && entry.Operation == metav1.ManagedFieldsOperationUpdate && strings.Contains(entry.FieldsV1.GetRawString(), "f:data") {
+			t.Errorf("the older operator's fields are still its own: %s", entry.FieldsV1.GetRawString())
 		}
 	}
 }

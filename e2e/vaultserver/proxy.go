@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"sync"
+	"time"
 )
 
 // proxy passes requests on to a server and counts them.
@@ -48,6 +49,7 @@ func startProxy(target string) (*proxy, error) {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	p.server = &http.Server{
+		ReadHeaderTimeout: 10 * time.Second,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			p.count(r)
 			forward.ServeHTTP(w, r)

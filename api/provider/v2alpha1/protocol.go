@@ -1,3 +1,5 @@
+// Package providerv2alpha1 is the protocol between the operator and providers:
+// the Go code of provider.proto, and the names that both sides use in it.
 package providerv2alpha1
 
 // ProtocolVersion is the protocol version of this package, as GetInfo names

@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -212,8 +213,8 @@ func (a *Applier) write(
 
 // scrub keeps the API server's answer from quoting the object it refused.
 func scrub(err error) error {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // the client returns it unwrapped
-	if !ok || !apierrors.IsInvalid(err) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
 		return err
 	}
 

@@ -74,7 +74,7 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 		} `json:"f:metadata"`
 	}
 
-	if err := json.Unmarshal(entry.FieldsV1.Raw, &fields); err != nil {
+	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
 		return owned{}
 	}
 

@@ -30,9 +30,9 @@ import (
 // informer.
 const configTimeout = 10 * time.Second
 
-// Denial says why a store is bound to nothing. It ends only when an object
+// DenialError says why a store is bound to nothing. It ends only when an object
 // changes: trying again is of no use.
-type Denial struct {
+type DenialError struct {
 	// Reason for a condition.
 	Reason string
 	// Message for people.
@@ -40,10 +40,10 @@ type Denial struct {
 }
 
 // Error gives the message.
-func (d *Denial) Error() string { return d.Message }
+func (d *DenialError) Error() string { return d.Message }
 
 func deny(reason, format string, args ...any) error {
-	return &Denial{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &DenialError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // Binding is what a store is bound to.
@@ -110,7 +110,7 @@ func NewResolver(reader client.Reader, configs Configs, policy Policy) *Resolver
 	return &Resolver{reader: reader, configs: configs, policy: policy}
 }
 
-// Bind decides what a store is bound to. What forbids it is a *Denial.
+// Bind decides what a store is bound to. What forbids it is a *DenialError.
 func (r *Resolver) Bind(ctx context.Context, s *Store) (*Binding, error) {
 	if err := supported(s); err != nil {
 		return nil, err
@@ -426,7 +426,7 @@ func (r *Resolver) registered(registration *v2alpha1.SecretProvider, gvk schema.
 	}, nil
 }
 
-// Endpoint of a registration. What forbids it is a *Denial.
+// Endpoint of a registration. What forbids it is a *DenialError.
 func (r *Resolver) Endpoint(registration *v2alpha1.SecretProvider) (providerclient.Endpoint, error) {
 	parsed, err := address.Parse(registration.Spec.Address)
 	if err != nil {

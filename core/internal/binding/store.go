@@ -54,7 +54,7 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s %q in namespace %q", k.Kind, k.Name, k.Namespace)
 }
 
-// Get reads a store. That it does not exist is a *Denial.
+// Get reads a store. That it does not exist is a *DenialError.
 func Get(ctx context.Context, reader client.Reader, key Key) (*Store, error) {
 	var (
 		store *Store

@@ -91,8 +91,7 @@ func (e *Error) RetryAfter() time.Duration {
 	var after time.Duration
 
 	for _, f := range e.Stores {
-		var typed *providerclient.Error
-		if errors.As(f.Err, &typed) {
+		if typed, ok := errors.AsType[*providerclient.Error](f.Err); ok {
 			after = max(after, typed.RetryAfter)
 		}
 	}
@@ -113,7 +112,7 @@ func (e *Error) Permanent() bool {
 
 	for _, f := range e.Stores {
 		var (
-			denial   *binding.Denial
+			denial   *binding.DenialError
 			unserved *source.UnservedError
 		)
 

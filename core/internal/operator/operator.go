@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -80,7 +81,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	// Ready means that the caches are filled: before that nothing is synced.
 	if err := mgr.AddReadyzCheck("caches", func(request *http.Request) error {
 		if !mgr.GetCache().WaitForCacheSync(request.Context()) {
-			return fmt.Errorf("the caches are not filled yet")
+			return errors.New("the caches are not filled yet")
 		}
 
 		return nil

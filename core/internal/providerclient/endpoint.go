@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 
@@ -78,12 +79,12 @@ func (t *transport) verify(state tls.ConnectionState) error {
 
 // ServerHandshake is not for clients.
 func (t *transport) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, fmt.Errorf("cannot serve with a client's credentials")
+	return nil, nil, errors.New("cannot serve with a client's credentials")
 }
 
 // Info says that connections are secured by TLS.
 func (t *transport) Info() credentials.ProtocolInfo {
-	return credentials.ProtocolInfo{SecurityProtocol: "tls", ServerName: t.endpoint.ServerName}
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }
 
 // Clone gives equal credentials.
@@ -93,5 +94,5 @@ func (t *transport) Clone() credentials.TransportCredentials {
 
 // OverrideServerName is refused: the name is the registration's.
 func (t *transport) OverrideServerName(string) error {
-	return fmt.Errorf("cannot override the server name")
+	return errors.New("cannot override the server name")
 }

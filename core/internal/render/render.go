@@ -33,17 +33,25 @@ type Target struct {
 	Data map[string][]byte
 }
 
-// unshared are annotations that belong to the ExternalSecret alone.
-var unshared = []string{"kubectl.kubernetes.io/last-applied-configuration", esv1.AnnotationDataHash, esv1.AnnotationForceSync}
+// shared leaves out the annotations that belong to the ExternalSecret alone.
+func shared(annotations map[string]string) map[string]string {
+	kept := maps.Clone(annotations)
+	maps.DeleteFunc(kept, func(key, _ string) bool {
+		switch key {
+		case "kubectl.kubernetes.io/last-applied-configuration", esv1.AnnotationDataHash, esv1.AnnotationForceSync:
+			return true
+		default:
+			return false
+		}
+	})
+
+	return kept
+}
 
 // Render makes the target of an ExternalSecret out of one result per entry of
 // its plan.
 func Render(es *esv1.ExternalSecret, p *plan.Plan, results []source.Result) (*Target, error) {
-	target := &Target{Name: p.Target.Name, Type: "Opaque", Labels: maps.Clone(es.Labels), Annotations: maps.Clone(es.Annotations), Data: map[string][]byte{}}
-
-	for _, key := range unshared {
-		delete(target.Annotations, key)
-	}
+	target := &Target{Name: p.Target.Name, Type: "Opaque", Labels: maps.Clone(es.Labels), Annotations: shared(es.Annotations), Data: map[string][]byte{}}
 
 	for i, entry := range p.Entries {
 		values, err := render(entry, results[i])

@@ -32,7 +32,7 @@ func NewV2Alpha1(reader client.Reader, resolver *binding.Resolver, pool *provide
 func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace string) (string, error) {
 	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
 
-	var denial *binding.Denial
+	var denial *binding.DenialError
 
 	switch {
 	case errors.As(err, &denial):

@@ -33,7 +33,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 
-	var log io.Writer = io.Discard
+	log := io.Discard
 
 	if *logFile != "" {
 		file, err := os.Create(*logFile)

@@ -157,8 +157,7 @@ func (r *Reconciler) failed(ctx context.Context, es *esv1.ExternalSecret, failur
 	var again, after time.Duration
 
 	if !permanent(failure) {
-		var unread *fetch.Error
-		if errors.As(failure, &unread) {
+		if unread, ok := errors.AsType[*fetch.Error](failure); ok {
 			after = unread.RetryAfter()
 		}
 

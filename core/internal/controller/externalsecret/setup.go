@@ -3,6 +3,7 @@ package externalsecret
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -155,13 +156,9 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []recon
 
 	if owner := metav1.GetControllerOf(object); owner != nil && owner.Kind == esv1.ExternalSecretKind {
 		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}
-		for _, known := range requests {
-			if known == request {
-				return requests
-			}
+		if !slices.Contains(requests, request) {
+			requests = append(requests, request)
 		}
-
-		requests = append(requests, request)
 	}
 
 	return requests

@@ -113,8 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		condition := failed(v2alpha1.ReasonInvalidRegistration, err.Error())
 
-		var denial *binding.Denial
-		if errors.As(err, &denial) {
+		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
 			condition.Reason = denial.Reason
 		}
 

@@ -66,8 +66,7 @@ type verdict struct {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	store, err := binding.Get(ctx, r.client, binding.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
 	if err != nil {
-		var denial *binding.Denial
-		if errors.As(err, &denial) {
+		if _, absent := errors.AsType[*binding.DenialError](err); absent {
 			r.backoff.Forget(request.String())
 
 			return reconcile.Result{}, nil
@@ -122,8 +121,7 @@ func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before clie
 func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict {
 	bound, err := r.resolver.Bind(ctx, store)
 	if err != nil {
-		var denial *binding.Denial
-		if errors.As(err, &denial) {
+		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
 			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message}
 		}
 
