@@ -30,7 +30,7 @@ func TestDiesWithItsParent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer parent.Kill()
+	defer func() { _ = parent.Kill() }()
 	select {
 	case line := <-started:
 		if line != "started" {

@@ -155,12 +155,12 @@ func TestDeletesTheTargetWithItsOwner(t *testing.T) {
 	// The garbage collector looks for new kinds, as ExternalSecret is here,
 	// every 30 seconds only.
 	within(t, 90*time.Second, func(ctx context.Context) error {
-		switch _, err := getSecret(ctx, ns, "app"); {
-		case err == nil:
+		_, err := getSecret(ctx, ns, "app")
+		if err == nil {
 			return errors.New("the Secret is still there")
-		default:
-			return client.IgnoreNotFound(err)
 		}
+
+		return client.IgnoreNotFound(err)
 	})
 }
 

@@ -3,10 +3,15 @@ package document
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"sync"
 
 	"github.com/tidwall/gjson"
+	"google.golang.org/grpc/codes"
 
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -23,6 +28,11 @@ type Fetch func(ctx context.Context, key, version string, metadata bool) (Docume
 
 // maxFetches bounds the reads of one batch that are in flight.
 const maxFetches = 8
+
+// maxDepth bounds how deep a document may nest. The parser recurses: without a
+// bound a value of some megabytes would overflow the stack, which no process
+// survives.
+const maxDepth = 1000
 
 // source is what one Fetch reads.
 type source struct {
@@ -77,15 +87,40 @@ func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Re
 }
 
 // guarded keeps a panic in one read, which no server sees in this goroutine,
-// from ending the process. Its text may hold what was read.
+// from ending the process. Its text may hold what was read: type and place are
+// told.
 func guarded(ctx context.Context, from source, fetch Fetch) (d Document, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("the provider has a defect: a read panicked with a %T", panicked)
+			err = &provider.Error{
+				Code: codes.Internal, Reason: pb.ReasonInternal,
+				Message: fmt.Sprintf("the provider has a defect: a read panicked with a %T at %s", panicked, place()),
+			}
 		}
 	}()
 
 	return fetch(ctx, from.key, from.version, from.metadata)
+}
+
+// place is where the present panic began.
+func place() string {
+	var counters [64]uintptr
+
+	frames := runtime.CallersFrames(counters[:runtime.Callers(0, counters[:])])
+	panicking := false
+
+	for {
+		frame, more := frames.Next()
+		if panicking && !strings.HasPrefix(frame.Function, "runtime.") {
+			return fmt.Sprintf("%s:%d", filepath.Base(frame.File), frame.Line)
+		}
+
+		if !more {
+			return "an unknown place"
+		}
+
+		panicking = panicking || frame.Function == "runtime.gopanic"
+	}
 }
 
 // Answer answers one read out of a document.
@@ -107,9 +142,10 @@ func Answer(read provider.Read, d Document) provider.Result {
 }
 
 // Select gives the whole value where property is empty, else what the property
-// leads to: a key of that very name, or a path in the syntax of gjson. Strings
-// come without quotes, anything else as it stands in the JSON text. The key of
-// the secret is for error messages.
+// leads to: a key of that very name, or a path in the syntax of gjson, without
+// its modifiers and multipaths. Strings come without quotes, null is empty, and
+// anything else comes as it stands in the JSON text. The key of the secret is
+// for error messages.
 func Select(key string, raw []byte, property string) ([]byte, error) {
 	if property == "" {
 		return raw, nil
@@ -126,24 +162,27 @@ func Select(key string, raw []byte, property string) ([]byte, error) {
 // Map gives the keys of a JSON object with their values: that which the
 // property leads to, or the whole value.
 func Map(key string, raw []byte, property string) (map[string][]byte, error) {
-	object := gjson.ParseBytes(raw)
+	var (
+		object gjson.Result
+		fault  string
+	)
 
 	if property == "" {
-		if !gjson.ValidBytes(raw) {
-			return nil, provider.InvalidRequest("cannot extract the keys of secret %q: its value is not JSON", key)
+		if object, fault = parse(string(raw)); fault != "" {
+			return nil, provider.InvalidRequest("cannot extract the keys of secret %q: its value %s", key, fault)
 		}
 	} else {
-		found, err := lookup(key, raw, property)
-		if err != nil {
+		var err error
+		if object, err = lookup(key, raw, property); err != nil {
 			return nil, err
 		}
 
 		// A property may hold a JSON text as a string.
-		if found.Type == gjson.String && gjson.Valid(found.Str) {
-			found = gjson.Parse(found.Str)
+		if object.Type == gjson.String {
+			if object, fault = parse(object.Str); fault != "" {
+				return nil, provider.InvalidRequest("cannot extract the keys of secret %q: its value%s %s", key, at(property), fault)
+			}
 		}
-
-		object = found
 	}
 
 	if !object.IsObject() {
@@ -162,11 +201,10 @@ func Map(key string, raw []byte, property string) (map[string][]byte, error) {
 }
 
 func lookup(key string, raw []byte, property string) (gjson.Result, error) {
-	if !gjson.ValidBytes(raw) {
-		return gjson.Result{}, provider.InvalidRequest("cannot read property %q of secret %q: its value is not JSON", property, key)
+	document, fault := parse(string(raw))
+	if fault != "" {
+		return document, provider.InvalidRequest("cannot read property %q of secret %q: its value %s", property, key, fault)
 	}
-
-	document := gjson.ParseBytes(raw)
 
 	// A key that holds a dot is meant before a path is.
 	if document.IsObject() {
@@ -185,6 +223,10 @@ func lookup(key string, raw []byte, property string) (gjson.Result, error) {
 		}
 	}
 
+	if !plain(property) {
+		return document, provider.InvalidRequest("cannot read property %q of secret %q: modifiers and multipaths of gjson are not supported", property, key)
+	}
+
 	found := document.Get(property)
 	if !found.Exists() {
 		return found, provider.PropertyNotFound("secret %q has no property %q", key, property)
@@ -193,12 +235,83 @@ func lookup(key string, raw []byte, property string) (gjson.Result, error) {
 	return found, nil
 }
 
-func text(value gjson.Result) []byte {
-	if value.Type == gjson.String {
-		return []byte(value.Str)
+// parse gives the JSON text, or says what is wrong with it.
+func parse(raw string) (document gjson.Result, fault string) {
+	switch {
+	case tooDeep(raw):
+		return document, fmt.Sprintf("nests deeper than %d", maxDepth)
+	case !gjson.Valid(raw):
+		return document, "is not JSON"
+	default:
+		return gjson.Parse(raw), ""
+	}
+}
+
+// tooDeep counts brackets outside of strings. That they match is not its
+// business.
+func tooDeep(raw string) bool {
+	depth, quoted := 0, false
+
+	for i := 0; i < len(raw); i++ {
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case c == ']' || c == '}':
+			depth--
+		}
 	}
 
-	return []byte(value.Raw)
+	return false
+}
+
+// plain tells whether a path only leads to a part of the document. Modifiers
+// and multipaths of gjson make something new of it, and may be chained so that
+// each makes twice as much as the one before: a path of a few hundred bytes
+// would take all memory. It refuses rather too much than too little: a quote
+// that only a query understands is no hiding place.
+func plain(path string) bool {
+	begins := true // A part of the path begins here.
+
+	for i := 0; i < len(path); i++ {
+		switch c := path[i]; {
+		case begins && (c == '[' || c == '{'), begins && c == '@' && modifier(path[i+1:]):
+			return false
+		case c == '.', c == '|', c == '(', c == '[':
+			begins = true
+		case c > ' ':
+			begins = false
+		}
+	}
+
+	return true
+}
+
+// modifier tells whether a path begins with the name of a modifier.
+func modifier(path string) bool {
+	end := strings.IndexFunc(path, func(c rune) bool { return c <= ' ' || strings.ContainsRune(".|:()[]=!<>%~", c) })
+	if end < 0 {
+		end = len(path)
+	}
+
+	return gjson.ModifierExists(path[:end], nil)
+}
+
+func text(value gjson.Result) []byte {
+	switch value.Type {
+	case gjson.String:
+		return []byte(value.Str)
+	case gjson.Null:
+		return []byte{}
+	default:
+		return []byte(value.Raw)
+	}
 }
 
 func at(property string) string {

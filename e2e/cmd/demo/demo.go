@@ -89,7 +89,7 @@ The demo runs until Ctrl-C. Look around, in another terminal:
   alias k='%s --kubeconfig %s -n %s'
   k get secretproviders,secretstores,clustersecretstores,externalsecrets -o wide
   k describe externalsecret app
-  k edit fake fake          # change a value, and look at the Secret "settings"
+  k edit fakes fake         # change a value, and look at the Secret "settings"
 
   export VAULT_ADDR=%s      # a Vault in memory; its root token is in the Secret
   k get secret vault-token -o jsonpath='{.data.token}' | base64 -d`,

@@ -415,4 +415,3 @@ func (s *Sessions) sweepLocked(now time.Time) {
 		}
 	}
 }
-
