@@ -36,14 +36,15 @@ func Intact(es *esv1.ExternalSecret, target *metav1.PartialObjectMetadata) bool 
 		return false
 	}
 
-	mine, others := ownership(target, marker.FieldManager(es.Name))
+	mine, foreign := ownership(target, marker.FieldManager(es.Name))
 
-	return mine != nil && len(others.data) == 0 && target.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+	return mine != nil && len(foreign) == 0 && target.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
 }
 
 // ownership gives what the field manager applied, nil where it never did, and
-// what everybody else owns.
-func ownership(object *metav1.PartialObjectMetadata, manager string) (mine *owned, others owned) {
+// the keys of the data that others own alone. A key that is owned by several
+// has the value that all of them gave it.
+func ownership(object *metav1.PartialObjectMetadata, manager string) (mine *owned, foreign []string) {
 	for _, entry := range object.ManagedFields {
 		fields := fieldsOf(entry)
 
@@ -53,10 +54,14 @@ func ownership(object *metav1.PartialObjectMetadata, manager string) (mine *owne
 			continue
 		}
 
-		others.data = append(others.data, fields.data...)
+		foreign = append(foreign, fields.data...)
 	}
 
-	return mine, others
+	if mine != nil {
+		foreign = slices.DeleteFunc(foreign, func(key string) bool { return slices.Contains(mine.data, key) })
+	}
+
+	return mine, foreign
 }
 
 // fieldsOf reads the keys out of a managed fields entry (KEP-555: fields are

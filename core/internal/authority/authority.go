@@ -171,6 +171,11 @@ func (a *Authority) ensureLocked(ctx context.Context) error {
 	before := a.state
 	a.state = wanted
 
+	// What another authority has signed may be accepted by nobody any more.
+	if before != nil && !before.active.cert.Equal(wanted.active.cert) {
+		a.own = nil
+	}
+
 	if before == nil || !bytes.Equal(before.bundle(), wanted.bundle()) {
 		select {
 		case a.changed <- event.GenericEvent{Object: &secret}:

@@ -300,7 +300,9 @@ func capabilityName(capability pb.Capability) string {
 }
 
 // bounded keeps what a provider says of itself short.
-func bounded(text string) string { return text[:min(len(text), 128)] }
+func bounded(text string) string {
+	return strings.ToValidUTF8(text[:min(len(text), 128)], "")
+}
 
 func listed(versions []string) string {
 	if len(versions) == 0 {
