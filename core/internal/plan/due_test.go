@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/internal/marker"
+)
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+	// synced makes an ExternalSecret that was synced a while ago.
+	synced := func(ago time.Duration, edit func(*esv1.ExternalSecret)) *esv1.ExternalSecret {
+		es := externalSecret(nil)
+		es.Spec.RefreshInterval = &metav1.Duration{Duration: time.Hour}
+		es.Status.RefreshTime = metav1.NewTime(now.Add(-ago))
+		es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
+		es.Status.SyncedDependencies = "deps"
+
+		if edit != nil {
+			edit(es)
+		}
+
+		return es
+	}
+
+	for _, c := range []struct {
+		why    string
+		es     *esv1.ExternalSecret
+		deps   string
+		broken bool
+		want   bool
+		never  bool
+	}{
+		{why: "what was never synced is due", es: externalSecret(nil), want: true},
+		{why: "a refresh is not due before its time", es: synced(30*time.Minute, nil)},
+		{why: "a refresh is due when the interval is over", es: synced(time.Hour+2*time.Second, nil), want: true},
+		{why: "an absent interval is an hour", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshInterval = nil }), want: true},
+		{why: "a target that was touched is repaired", es: synced(time.Minute, nil), broken: true, want: true},
+		{why: "a new generation", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Generation++ }), want: true},
+		{why: "an annotation forces a sync", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Annotations = map[string]string{"a": "b"} }), want: true},
+		{why: "a label, too", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Labels = map[string]string{"a": "b"} }), want: true},
+		{why: "a store that changed", es: synced(time.Minute, nil), deps: "others", want: true},
+		{why: "a clock that jumped back an hour", es: synced(-time.Hour, nil), want: true},
+		{why: "a second that the API rounds off is no jump", es: synced(-time.Second, nil)},
+		{why: "an interval of 0 reads once", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshInterval = &metav1.Duration{} }), never: true},
+		{why: "CreatedOnce reads once, whatever changes", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce; es.Generation++ }), never: true},
+		{why: "CreatedOnce repairs its target", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce }), broken: true, want: true},
+		{why: "OnChange does not read for time's sake", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange }), never: true},
+		{why: "OnChange reads on a change", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange; es.Generation++ }), want: true},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			deps := c.deps
+			if deps == "" {
+				deps = "deps"
+			}
+
+			due := Decide(c.es, deps, !c.broken, now)
+			if due.Now != c.want {
+				t.Fatalf("due = %+v", due)
+			}
+
+			if wait := due.Next > 0; wait != (!c.want && !c.never) {
+				t.Errorf("due = %+v", due)
+			}
+		})
+	}
+}
+
+// Objects that were made together must not come back together.
+func TestJitterSpreads(t *testing.T) {
+	t.Parallel()
+
+	const n = 1000
+
+	var buckets [10]int
+
+	for i := range n {
+		uid := types.UID(fmt.Sprintf("0b3f6c1e-%04d", i))
+
+		got := jittered(uid, 1000*time.Second)
+		if got != jittered(uid, 1000*time.Second) {
+			t.Fatal("the same object drifts")
+		}
+
+		if got > 1000*time.Second || got < 900*time.Second {
+			t.Fatalf("%s is not within a tenth of 1000s", got)
+		}
+
+		buckets[min(int((1000*time.Second-got)/(10*time.Second)), 9)]++
+	}
+
+	for i, count := range buckets {
+		if count < n/20 || count > n/5 {
+			t.Errorf("bucket %d holds %d of %d: %v", i, count, n, buckets)
+		}
+	}
+}

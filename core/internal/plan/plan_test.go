@@ -1,0 +1,102 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+)
+
+func externalSecret(edit func(*esv1.ExternalSecretSpec)) *esv1.ExternalSecret {
+	es := &esv1.ExternalSecret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app", UID: "uid-1", Generation: 1},
+		Spec: esv1.ExternalSecretSpec{
+			SecretStoreRef: &esv1.StoreRef{APIVersion: "v2", Name: "store"},
+			Data:           []esv1.Data{{SecretKey: "a", RemoteRef: esv1.RemoteRef{Key: "db", Property: "a"}}},
+		},
+	}
+	if edit != nil {
+		edit(&es.Spec)
+	}
+
+	return es
+}
+
+func TestNewPutsReadsTogether(t *testing.T) {
+	t.Parallel()
+
+	got, err := New(externalSecret(func(spec *esv1.ExternalSecretSpec) {
+		spec.Data = []esv1.Data{
+			{SecretKey: "a", RemoteRef: esv1.RemoteRef{Key: "db", Property: "a"}},
+			{SecretKey: "same", RemoteRef: esv1.RemoteRef{Key: "db", Property: "a", DecodingStrategy: esv1.DecodingBase64, NullBytePolicy: esv1.NullByteFail}},
+			{SecretKey: "other", RemoteRef: esv1.RemoteRef{Key: "x", MetadataPolicy: esv1.MetadataFetch}, SourceRef: &esv1.SourceRef{StoreRef: &esv1.StoreRef{Kind: "ClusterSecretStore", Name: "shared"}}},
+		}
+		spec.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "db", Version: "3", ConversionStrategy: esv1.ConversionUnicode}}}
+		spec.Target = &esv1.Target{Name: "named"}
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	want := &Plan{
+		Batches: []Batch{
+			{Store: Store{"v2", "SecretStore", "store"}, Field: "spec.secretStoreRef", Reads: []Read{{Key: "db", Version: "3", Map: true}, {Key: "db", Property: "a"}}},
+			{Store: Store{"external-secrets.io/v1", "ClusterSecretStore", "shared"}, Field: "spec.data[2].sourceRef.storeRef", Reads: []Read{{Key: "x", Metadata: true}}},
+		},
+		Entries: []Entry{
+			{Field: "spec.dataFrom[0].extract", Batch: 0, Read: 0, Decoding: "None", Conversion: "Unicode", NullByte: "Ignore"},
+			{Field: "spec.data[0]", SecretKey: "a", Batch: 0, Read: 1, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
+			{Field: "spec.data[1]", SecretKey: "same", Batch: 0, Read: 1, Decoding: "Base64", Conversion: "Default", NullByte: "Fail"},
+			{Field: "spec.data[2]", SecretKey: "other", Batch: 1, Read: 0, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
+		},
+		Target: Target{Name: "named", Creation: esv1.CreationOwner, Deletion: esv1.DeletionRetain},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why  string
+		edit func(*esv1.ExternalSecretSpec)
+		want string
+	}{
+		{"nothing to sync would be Ready without meaning anything", func(s *esv1.ExternalSecretSpec) { s.Data = nil }, "spec.data and spec.dataFrom are both empty"},
+		{"an entry without any store", func(s *esv1.ExternalSecretSpec) { s.SecretStoreRef = nil }, "spec.data[0] names no store"},
+		{"an empty entry", func(s *esv1.ExternalSecretSpec) { s.DataFrom = []esv1.DataFrom{{}} }, "spec.dataFrom[0] is empty"},
+		{"two sources in one entry", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "a"}, Find: &esv1.Find{}}}
+		}, "spec.dataFrom[0]: set one of"},
+		{"a generator in data was never implemented", func(s *esv1.ExternalSecretSpec) {
+			s.Data[0].SourceRef = &esv1.SourceRef{GeneratorRef: &esv1.GeneratorRef{Kind: "Password", Name: "x"}}
+		}, "spec.data[0].sourceRef.generatorRef"},
+		{"windows", func(s *esv1.ExternalSecretSpec) { s.SyncWindows = &esv1.SyncWindows{} }, "not supported yet: spec.syncWindows"},
+		{"find", func(s *esv1.ExternalSecretSpec) { s.DataFrom = []esv1.DataFrom{{Find: &esv1.Find{}}} }, "not supported yet: spec.dataFrom[0].find"},
+		{"rewrite", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "a"}, Rewrite: []esv1.Rewrite{{}}}}
+		}, "not supported yet: spec.dataFrom[0].rewrite"},
+		{"generators", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{SourceRef: &esv1.SourceRef{GeneratorRef: &esv1.GeneratorRef{Kind: "Password", Name: "x"}}}}
+		}, "not supported yet: spec.dataFrom[0].sourceRef.generatorRef"},
+		{"creation policies", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{CreationPolicy: esv1.CreationOrphan} }, "not supported yet: spec.target.creationPolicy Orphan"},
+		{"deletion policies", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{DeletionPolicy: esv1.DeletionDelete} }, "not supported yet: spec.target.deletionPolicy Delete"},
+		{"templates", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Template: &esv1.Template{}} }, "not supported yet: spec.target.template"},
+		{"manifests", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{}} }, "not supported yet: spec.target.manifest"},
+		{"immutable targets", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Immutable: true} }, "not supported yet: spec.target.immutable"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			_, err := New(externalSecret(c.edit))
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("err = %v; want %q", err, c.want)
+			}
+		})
+	}
+}
