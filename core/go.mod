@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/external-secrets/eso/api v0.1.0
 	github.com/google/go-cmp v0.7.0
+	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.27.1
 	golang.org/x/time v0.16.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1

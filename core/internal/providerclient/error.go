@@ -105,6 +105,9 @@ func describe(e *Error, endpoint Endpoint) {
 		e.Message = fmt.Sprintf("the provider at %s and the operator do not trust each other: %s", endpoint.Address, text)
 	case e.Code == codes.Unavailable:
 		e.Message = fmt.Sprintf("the provider at %s does not answer: %s", endpoint.Address, text)
+		if hungUp(text) {
+			e.Message += "; it may refuse the operator's certificate: its log says"
+		}
 	case e.Code == codes.ResourceExhausted && strings.Contains(text, "larger than max"):
 		e.Reason = pb.ReasonTooLarge
 		e.Message = fmt.Sprintf("the answer of the provider at %s is over the limit of %d bytes: %s", endpoint.Address, maxAnswerBytes, text)
@@ -129,6 +132,18 @@ func cause(text string) string {
 	}
 
 	return strings.TrimPrefix(text, "transport: ")
+}
+
+// hungUp recognises a provider that closed the connection. In TLS 1.3 it
+// refuses a client's certificate so, and its reason may be lost on the way.
+func hungUp(text string) bool {
+	for _, mark := range []string{"broken pipe", "connection reset", "error reading server preface"} {
+		if strings.Contains(text, mark) {
+			return true
+		}
+	}
+
+	return false
 }
 
 // untrusted recognises a failed handshake: gRPC reports one like any other

@@ -53,6 +53,10 @@ func shared(annotations map[string]string) map[string]string {
 func Render(es *esv1.ExternalSecret, p *plan.Plan, results []source.Result) (*Target, error) {
 	target := &Target{Name: p.Target.Name, Type: "Opaque", Labels: maps.Clone(es.Labels), Annotations: shared(es.Annotations), Data: map[string][]byte{}}
 
+	if len(results) != len(p.Entries) {
+		return nil, fmt.Errorf("cannot render %d results to %d entries", len(results), len(p.Entries))
+	}
+
 	for i, entry := range p.Entries {
 		values, err := render(entry, results[i])
 		if err != nil {
