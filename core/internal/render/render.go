@@ -58,7 +58,7 @@ func Render(es *esv1.ExternalSecret, p *plan.Plan, results []source.Result) (*Ta
 	}
 
 	for i, entry := range p.Entries {
-		values, err := render(entry, results[i])
+		values, err := render(entry, results[i]) //nolint:gosec // as many as entries: checked above
 		if err != nil {
 			return nil, err
 		}

@@ -3,10 +3,13 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -152,7 +155,6 @@ func (s *Sessions) Acquire(ctx context.Context, call *pb.CallContext) (*Session,
 		}
 
 		if e.err != nil {
-			s.discard(k, e)
 			s.release(e)
 
 			return nil, e.err
@@ -262,29 +264,57 @@ func (s *Sessions) entry(k key, wanted int64) (*entry, bool, error) {
 	return e, true, nil
 }
 
+// fill makes an entry's store. One that cannot be made is discarded before
+// anybody hears of it, so that the next call tries again.
 func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry provider.Retry, wanted int64, e *entry) {
 	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
 	defer cancel()
 	defer close(e.ready)
 
-	config, err := s.config(ctx, kind, k, wanted)
-	if err != nil {
-		e.err = err
-
-		return
-	}
-
-	e.references = resolver.New(s.client, k.auth)
-
-	e.store, e.err = kind.NewStore(ctx, provider.Environment{References: e.references, Retry: retry}, config)
-	if e.err != nil {
-		e.store = nil
-	}
+	references := resolver.New(s.client, k.auth)
+	store, generation, err := s.construct(ctx, kind, k, provider.Environment{References: references, Retry: retry}, wanted)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	e.generation = max(e.generation, config.GetGeneration())
+	if err != nil {
+		e.err = err
+		s.discardLocked(k, e)
+
+		return
+	}
+
+	e.store, e.references = store, references
+	e.generation = max(e.generation, generation)
+}
+
+// construct makes a store and tells the generation of its config. In this
+// goroutine nobody else would keep a panic from ending the process.
+func (s *Sessions) construct(ctx context.Context, kind provider.Kind, k key, env provider.Environment, wanted int64) (store provider.Store, generation int64, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			s.panicked("making a store", panicked)
+
+			err = &provider.Error{
+				Code: codes.Internal, Reason: pb.ReasonInternal, StoreScope: true,
+				Message: "the provider has a defect: it panicked when it made a store; its log says where",
+			}
+		}
+	}()
+
+	config, err := s.config(ctx, kind, k, wanted)
+	if err != nil {
+		return nil, 0, err
+	}
+
+	store, err = kind.NewStore(ctx, env, config)
+
+	return store, config.GetGeneration(), err
+}
+
+// panicked logs a panic's type and place. Its text may hold a credential.
+func (s *Sessions) panicked(doing string, panicked any) {
+	s.options.Log.Error("panic", "doing", doing, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
 }
 
 // config reads the config object, at the wanted generation or a later one.
@@ -394,6 +424,12 @@ func (s *Sessions) closeIfDoneLocked(e *entry) {
 
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
+
+		defer func() {
+			if panicked := recover(); panicked != nil {
+				s.panicked("closing a store", panicked)
+			}
+		}()
 
 		if err := e.store.Close(ctx); err != nil {
 			s.options.Log.Warn("cannot close a store", "error", err.Error())
