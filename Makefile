@@ -1,0 +1,43 @@
+# Everything a contributor needs. "make test" on a fresh clone builds what it
+# needs; see CONTRIBUTING.md.
+
+# Passed on by the targets that name it in their help.
+ARGS ?=
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show the targets.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build every command into bin/, with its version inside.
+	hack/build.sh
+
+.PHONY: test
+test: ## Run all tests, or those of the packages in ARGS.
+	hack/test.sh $(ARGS)
+
+.PHONY: demo
+demo: ## Run the operator and its providers on this machine, with ARGS.
+	go run ./e2e/cmd/demo $(ARGS)
+
+.PHONY: generate
+generate: ## Make all that is generated, or the things in ARGS.
+	hack/generate.sh $(ARGS)
+
+.PHONY: verify
+verify: ## Run all checks, or those in ARGS; changes nothing.
+	hack/verify.sh $(ARGS)
+
+.PHONY: fmt
+fmt: ## Format Go code.
+	hack/tool.sh golangci-lint fmt
+
+.PHONY: lint
+lint: ## Run the linters, with ARGS.
+	hack/packages.sh | xargs hack/tool.sh golangci-lint run $(ARGS)
+
+.PHONY: bazel
+bazel: ## Build and test with Bazel.
+	hack/bazel.sh test $(if $(CI),--config=ci) //...

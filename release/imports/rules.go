@@ -1,0 +1,194 @@
+package imports
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// modulePrefix and a module's folder are its module path.
+const modulePrefix = "github.com/external-secrets/eso/"
+
+// A Rule says what the modules in some folders may depend on.
+type Rule struct {
+	// Folders are patterns of path.Match. The first rule that matches a module
+	// is its rule.
+	Folders []string
+	// Siblings are patterns of the other modules of the repository that it may
+	// depend on, directly or not.
+	Siblings []string
+	// Direct, unless it is nil, are prefixes of the third-party packages that
+	// code other than tests may import.
+	Direct []string
+	// Never are prefixes of packages that it must not link, however indirectly.
+	Never []string
+}
+
+// Rules are those of this repository. A module that none matches is a
+// violation: whoever adds one decides what it is.
+func Rules() []Rule {
+	return []Rule{
+		{
+			// Everybody imports api, so it drags in next to nothing.
+			Folders: []string{"api"},
+			Direct: []string{
+				"google.golang.org/genproto/googleapis/rpc",
+				"google.golang.org/grpc",
+				"google.golang.org/protobuf",
+				"k8s.io/apimachinery",
+			},
+		},
+		{
+			Folders:  []string{"sdk"},
+			Siblings: []string{"api"},
+		},
+		{
+			// The operator knows no backend.
+			Folders:  []string{"core"},
+			Siblings: []string{"api"},
+			Never: []string{
+				"cloud.google.com/go",
+				"github.com/Azure",
+				"github.com/aws",
+				"github.com/hashicorp/vault",
+			},
+		},
+		{
+			// A provider must not need the operator's code, nor another's.
+			Folders:  []string{"providers/*", "providers/community/*", "generators/*"},
+			Siblings: []string{"api", "sdk"},
+		},
+		{
+			Folders: []string{"release"},
+		},
+		{
+			// Tests of everything together, which nobody imports.
+			Folders:  []string{"e2e"},
+			Siblings: []string{"*", "*/*", "providers/community/*"},
+		},
+	}
+}
+
+// A Package is a node of the import graph.
+type Package struct {
+	// Path is its import path.
+	Path string
+	// Module is the path of its module, empty in the standard library.
+	Module string
+	// Imports are those of its code, TestImports those that its tests add.
+	Imports, TestImports []string
+}
+
+// A Graph holds packages by their import path. An import that it does not hold
+// is taken for one without imports.
+type Graph map[string]Package
+
+// Violations returns a sentence for each broken rule, in the order of packages,
+// with the shortest chain of imports that breaks it.
+func Violations(graph Graph, rules []Rule) []string {
+	var violations []string
+	unruled := make(map[string]bool)
+	for _, p := range sorted(graph) {
+		own, ok := strings.CutPrefix(p.Module, modulePrefix)
+		if !ok {
+			continue
+		}
+		at := slices.IndexFunc(rules, func(r Rule) bool { return matches(r.Folders, own) })
+		if at < 0 {
+			if !unruled[own] {
+				violations = append(violations, "no rule says what module "+own+" may import")
+			}
+			unruled[own] = true
+			continue
+		}
+		violations = append(violations, violationsOf(graph, p, own, rules[at])...)
+	}
+	return violations
+}
+
+func violationsOf(graph Graph, p Package, own string, rule Rule) []string {
+	var violations []string
+	if rule.Direct != nil {
+		for _, imported := range p.Imports {
+			to := graph[imported].Module
+			if to != "" && to != p.Module && !hasPrefix(rule.Direct, imported) {
+				violations = append(violations, fmt.Sprintf("%s may not import %s", p.Path, imported))
+			}
+		}
+	}
+
+	// One violation for each module or prefix that must not be reached: the
+	// rest of what follows from the same import would only hide it.
+	reported := make(map[string]bool)
+	walk(graph, p, func(chain []string) bool {
+		reached := chain[len(chain)-1]
+		sibling, ok := strings.CutPrefix(graph[reached].Module, modulePrefix)
+		broken := ""
+		if ok && sibling != own && !matches(rule.Siblings, sibling) {
+			broken = "module " + sibling
+		}
+		for _, never := range rule.Never {
+			if hasPrefix([]string{never}, reached) {
+				broken = never
+			}
+		}
+		if broken == "" {
+			return true
+		}
+		if !reported[broken] {
+			violations = append(violations, fmt.Sprintf("%s may not depend on %s: %s", p.Path, broken, strings.Join(chain, " -> ")))
+		}
+		reported[broken] = true
+		return false
+	})
+	return violations
+}
+
+// walk visits what a package and its tests depend on, nearest first, with the
+// chain of imports that leads there. It goes no further where visit says false.
+func walk(graph Graph, from Package, visit func(chain []string) bool) {
+	seen := map[string]bool{from.Path: true}
+	var queue [][]string
+	enqueue := func(chain, imports []string) {
+		for _, imported := range imports {
+			if !seen[imported] {
+				seen[imported] = true
+				queue = append(queue, append(slices.Clone(chain), imported))
+			}
+		}
+	}
+	enqueue([]string{from.Path}, from.Imports)
+	enqueue([]string{from.Path}, from.TestImports)
+	for len(queue) > 0 {
+		chain := queue[0]
+		queue = queue[1:]
+		if visit(chain) {
+			enqueue(chain, graph[chain[len(chain)-1]].Imports)
+		}
+	}
+}
+
+func sorted(graph Graph) []Package {
+	packages := make([]Package, 0, len(graph))
+	for _, p := range graph {
+		packages = append(packages, p)
+	}
+	slices.SortFunc(packages, func(a, b Package) int { return strings.Compare(a.Path, b.Path) })
+	return packages
+}
+
+func matches(patterns []string, folder string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
+		ok, err := path.Match(pattern, folder)
+		return ok && err == nil
+	})
+}
+
+// hasPrefix compares whole path elements, so that cloud.google.com/go does not
+// cover cloud.google.com/gopher.
+func hasPrefix(prefixes []string, importPath string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool {
+		return importPath == prefix || strings.HasPrefix(importPath, prefix+"/")
+	})
+}

@@ -1,0 +1,3 @@
+// Package history asks git what happened to a folder since a tag. It never
+// changes the repository.
+package history
