@@ -32,14 +32,14 @@ func requestError(what string, err error) error {
 
 	because = strings.Join(strings.Fields(because), " ")
 
-	switch {
-	case response.StatusCode == http.StatusNotFound:
+	switch response.StatusCode {
+	case http.StatusNotFound:
 		return provider.NotFound("cannot %s: %s", what, because)
-	case response.StatusCode == http.StatusForbidden, response.StatusCode == http.StatusUnauthorized:
+	case http.StatusForbidden, http.StatusUnauthorized:
 		return provider.AccessDenied("cannot %s: Vault refuses: %s", what, because)
-	case response.StatusCode == http.StatusTooManyRequests:
+	case http.StatusTooManyRequests:
 		return provider.Throttled(0, "cannot %s: Vault is asked too often: %s", what, because)
-	case response.StatusCode == http.StatusBadRequest:
+	case http.StatusBadRequest:
 		return provider.InvalidRequest("cannot %s: Vault refuses: %s", what, because)
 	default:
 		return provider.Unavailable("cannot %s: Vault answers %d: %s", what, response.StatusCode, because)

@@ -31,6 +31,7 @@ type login struct {
 	client     *api.Client
 	auth       v2alpha1.VaultAuth
 	references provider.References
+	now        func() time.Time
 
 	mu        sync.Mutex
 	current   string
@@ -43,7 +44,7 @@ type login struct {
 }
 
 func newLogin(client *api.Client, spec *v2alpha1.VaultSpec, references provider.References) *login {
-	return &login{client: client, auth: spec.Auth, references: references}
+	return &login{client: client, auth: spec.Auth, references: references, now: time.Now}
 }
 
 // token gives a token that is good for now: the present one, renewed when two
@@ -52,7 +53,7 @@ func (l *login) token(ctx context.Context) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	now := time.Now()
+	now := l.now()
 
 	if l.current != "" && (l.renewAt.IsZero() || now.Before(l.renewAt)) {
 		return l.current, nil
@@ -95,7 +96,7 @@ func (l *login) use(secret *api.Secret) bool {
 	l.renewAt, l.expires = time.Time{}, time.Time{}
 
 	if life := time.Duration(secret.Auth.LeaseDuration) * time.Second; life > 0 {
-		now := time.Now()
+		now := l.now()
 		l.renewAt, l.expires = now.Add(life*2/3), now.Add(life)
 	}
 
@@ -199,7 +200,7 @@ func (l *login) valid(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if time.Since(l.lookedUp) < lookupPause {
+	if !l.lookedUp.IsZero() && l.now().Sub(l.lookedUp) < lookupPause {
 		return l.lastValid
 	}
 
@@ -207,7 +208,7 @@ func (l *login) valid(ctx context.Context) bool {
 
 	var response *api.ResponseError
 
-	l.lookedUp = time.Now()
+	l.lookedUp = l.now()
 	l.lastValid = !errors.As(err, &response) || response.StatusCode >= 500
 
 	return l.lastValid
