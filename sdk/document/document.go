@@ -279,7 +279,7 @@ func tooDeep(raw string) bool {
 func plain(path string) bool {
 	begins := true // A part of the path begins here.
 
-	for i := 0; i < len(path); i++ {
+	for i := range len(path) {
 		switch c := path[i]; {
 		case begins && (c == '[' || c == '{'), begins && c == '@' && modifier(path[i+1:]):
 			return false

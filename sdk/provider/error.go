@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -33,16 +34,26 @@ type Error struct {
 // Error gives the message.
 func (e *Error) Error() string { return e.Message }
 
-// GRPCStatus makes the error one that crosses the wire whole.
+// GRPCStatus makes the error one that crosses the wire whole: its texts are
+// UTF-8, and an error without a code is a defect, not a success.
 func (e *Error) GRPCStatus() *status.Status {
-	s := status.New(e.Code, e.Message)
+	code, reason := e.Code, e.Reason
+	if code == codes.OK || code > codes.Unauthenticated {
+		code = codes.Internal
+	}
+
+	if reason == "" && code == codes.Internal {
+		reason = pb.ReasonInternal
+	}
+
+	s := status.New(code, strings.ToValidUTF8(e.Message, "\uFFFD"))
 
 	scope := pb.ScopeItem
 	if e.StoreScope {
 		scope = pb.ScopeStore
 	}
 
-	info := &errdetails.ErrorInfo{Domain: pb.ErrorDomain, Reason: e.Reason, Metadata: map[string]string{pb.MetadataScope: scope}}
+	info := &errdetails.ErrorInfo{Domain: pb.ErrorDomain, Reason: strings.ToValidUTF8(reason, "\uFFFD"), Metadata: map[string]string{pb.MetadataScope: scope}}
 
 	withInfo, err := s.WithDetails(info)
 	if err != nil {

@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"crypto/sha256"
+	"maps"
 	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -94,10 +95,7 @@ func (r *Resolver) ServiceAccountToken(ctx context.Context, ref metav1alpha1.Ser
 // answer does not.
 func (r *Resolver) Changed(ctx context.Context) bool {
 	r.mu.Lock()
-	seen := make(map[reference]digest, len(r.seen))
-	for ref, was := range r.seen {
-		seen[ref] = was
-	}
+	seen := maps.Clone(r.seen)
 	r.mu.Unlock()
 
 	for ref, was := range seen {

@@ -29,6 +29,10 @@ func check(c *pb.CallContext) error {
 		}
 	}
 
+	if retry := c.GetRetry(); retry.GetMaxRetries() < 0 || retry.GetRetryInterval().AsDuration() < 0 {
+		return provider.InvalidRequest("context.retry is negative")
+	}
+
 	source, auth := c.GetSourceNamespace(), c.GetAuthenticationNamespace()
 
 	switch store.GetKind() {
@@ -47,6 +51,21 @@ func check(c *pb.CallContext) error {
 		}
 	default:
 		return provider.InvalidRequest("context.store.kind is %q, not SecretStore or ClusterSecretStore", store.GetKind())
+	}
+
+	return nil
+}
+
+// checkUse is check for a call on behalf of an object, which lives in a
+// namespace. Only a validation is on nobody's behalf, and may come before it is
+// known where references resolve.
+func checkUse(c *pb.CallContext) error {
+	if err := check(c); err != nil {
+		return err
+	}
+
+	if c.GetSourceNamespace() == "" {
+		return provider.InvalidRequest("context.source_namespace is empty")
 	}
 
 	return nil

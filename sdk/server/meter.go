@@ -16,6 +16,7 @@ const recentSpan = time.Minute
 type meter struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
+	reads    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	reloads  prometheus.Counter
 
@@ -40,6 +41,10 @@ func newMeter() *meter {
 			Name: "externalsecrets_provider_requests_total",
 			Help: "Calls served, by RPC and gRPC code.",
 		}, []string{"method", "code"}),
+		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "externalsecrets_provider_reads_total",
+			Help: "Reads of the batches that were answered, by gRPC code.",
+		}, []string{"code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "externalsecrets_provider_request_duration_seconds",
 			Help:    "Time to serve a call, by RPC.",
@@ -51,7 +56,7 @@ func newMeter() *meter {
 		}),
 	}
 
-	m.registry.MustRegister(m.requests, m.duration, m.reloads,
+	m.registry.MustRegister(m.requests, m.reads, m.duration, m.reloads,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "externalsecrets_provider_stores",
@@ -79,7 +84,16 @@ func newMeter() *meter {
 
 func (m *meter) reloaded() { m.reloads.Inc() }
 
-func (m *meter) call(method string, code codes.Code, took time.Duration) {
+// call counts a call, and the reads of a batch that it answered.
+func (m *meter) call(method string, code codes.Code, took time.Duration, reads ...codes.Code) {
+	bad := unwell(code)
+
+	for _, read := range reads {
+		m.reads.WithLabelValues(read.String()).Inc()
+
+		bad = bad || unwell(read)
+	}
+
 	m.requests.WithLabelValues(method, code.String()).Inc()
 	m.duration.WithLabelValues(method).Observe(took.Seconds())
 
@@ -99,10 +113,19 @@ func (m *meter) call(method string, code codes.Code, took time.Duration) {
 
 	at.all++
 
+	if bad {
+		at.failed++
+	}
+}
+
+// unwell tells whether a code speaks against backend or provider, and not
+// against the caller.
+func unwell(code codes.Code) bool {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.DataLoss:
-		at.failed++
+		return true
 	default:
+		return false
 	}
 }
 

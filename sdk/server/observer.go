@@ -39,15 +39,21 @@ func (o *observer) unary(ctx context.Context, request any, info *grpc.UnaryServe
 			response = nil
 		}
 
-		o.done(ctx, request, info.FullMethod, time.Since(began), err)
+		o.done(ctx, request, response, info.FullMethod, time.Since(began), err)
 	}()
 
 	return handler(ctx, request)
 }
 
-func (o *observer) done(ctx context.Context, request any, method string, took time.Duration, err error) {
+func (o *observer) done(ctx context.Context, request, response any, method string, took time.Duration, err error) {
 	code := status.Code(err)
-	o.meter.call(path.Base(method), code, took)
+
+	var reads []codes.Code
+	if answered, ok := response.(*pb.GetSecretsResponse); ok && err == nil {
+		reads = outcomes(answered)
+	}
+
+	o.meter.call(path.Base(method), code, took, reads...)
 
 	level := slog.LevelDebug
 	if code != codes.OK {
@@ -69,9 +75,35 @@ func (o *observer) done(ctx context.Context, request any, method string, took ti
 			"sourceNamespace", c.GetSourceNamespace())
 	}
 
+	if reads != nil {
+		fields = append(fields, "reads", len(reads), "failedReads", failures(reads))
+	}
+
 	if err != nil {
 		fields = append(fields, "error", err.Error())
 	}
 
 	o.log.Log(ctx, level, "call", fields...)
+}
+
+// outcomes are the codes that the reads of a batch came to.
+func outcomes(response *pb.GetSecretsResponse) []codes.Code {
+	reads := make([]codes.Code, 0, len(response.GetResults()))
+	for _, result := range response.GetResults() {
+		reads = append(reads, codes.Code(result.GetError().GetCode())) //nolint:gosec // codes are below 17
+	}
+
+	return reads
+}
+
+func failures(reads []codes.Code) int {
+	failed := 0
+
+	for _, code := range reads {
+		if code != codes.OK {
+			failed++
+		}
+	}
+
+	return failed
 }

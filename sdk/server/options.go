@@ -39,9 +39,14 @@ type Options struct {
 	LogLevel slog.Level
 	// LogFormat is json or text.
 	LogFormat string
+
+	// drain is the pause between the health answer NOT_SERVING and the closing
+	// of connections.
+	drain time.Duration
 }
 
 func (o *Options) register(flags *flag.FlagSet) {
+	o.drain = drainPause
 	flags.StringVar(&o.Listen, "listen", ":8443", "host:port to serve gRPC on, or unix:///path for a socket without TLS")
 	flags.StringVar(&o.TLSDir, "tls-dir", "/var/run/secrets/external-secrets.io/tls", "folder with tls.crt, tls.key and ca.crt; reloaded when they change")
 	flags.StringVar(&o.OperatorIdentity, "operator-identity", OperatorIdentity, "URI name that a caller's certificate must carry")

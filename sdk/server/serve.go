@@ -32,6 +32,11 @@ const (
 	// drainPause lies between the health answer NOT_SERVING and the closing of
 	// connections, so that balancers look elsewhere first.
 	drainPause = 500 * time.Millisecond
+	// closeGrace is how long the closing of stores may take at shutdown: with
+	// the grace of calls less than the 30 s that Kubernetes gives a Pod.
+	closeGrace = 5 * time.Second
+	// webTimeout bounds the reading of a request for metrics.
+	webTimeout = 5 * time.Second
 	// maxConnectionAge makes callers connect anew, so that they spread over
 	// the replicas and show a current certificate.
 	maxConnectionAge = time.Hour
@@ -108,7 +113,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	go func() { failed <- grpcServer.Serve(listener) }()
 
-	log.Info("serving", "provider", p.Name, "version", p.Version, "address", listener.Addr().String())
+	log.Info("serving", "provider", p.Name, "version", p.Version, "address", listener.Addr().String(), "metrics", web.Addr)
 
 	select {
 	case err = <-failed:
@@ -117,20 +122,18 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 		log.Info("stopping", "grace", options.Grace.String())
 		status.drain()
 		healthServer.Shutdown()
-		time.Sleep(drainPause)
+		time.Sleep(options.drain)
 		stop(grpcServer, options.Grace)
 	}
 
-	closing, cancel := context.WithTimeout(context.Background(), options.Grace)
+	closing, cancel := context.WithTimeout(context.Background(), closeGrace)
 	defer cancel()
 
 	if closeErr := sessions.Close(closing); closeErr != nil {
 		log.Warn("stopped with stores still open", "error", closeErr.Error())
 	}
 
-	if web != nil {
-		_ = web.Close()
-	}
+	_ = web.Close()
 
 	return err
 }
@@ -153,10 +156,10 @@ func stop(s *grpc.Server, grace time.Duration) {
 }
 
 // serveWeb serves metrics and probes in plain HTTP: the kubelet cannot show a
-// client certificate.
+// client certificate. Without an address it serves nothing.
 func serveWeb(address string, meter *meter, status *ownStatus) (*http.Server, error) {
 	if address == "" {
-		return nil, nil
+		return &http.Server{ReadHeaderTimeout: webTimeout}, nil
 	}
 
 	listener, err := net.Listen("tcp", address)
@@ -177,7 +180,7 @@ func serveWeb(address string, meter *meter, status *ownStatus) (*http.Server, er
 		_, _ = w.Write([]byte("ok\n"))
 	})
 
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	web := &http.Server{Addr: listener.Addr().String(), Handler: mux, ReadHeaderTimeout: webTimeout}
 
 	go func() { _ = web.Serve(listener) }()
 

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"fmt"
+	"unicode/utf8"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/internal/session"
@@ -25,7 +27,7 @@ var _ pb.SecretStoreServer = (*storeService)(nil)
 // anew, once.
 func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
 	call := request.GetContext()
-	if err := check(call); err != nil {
+	if err := checkUse(call); err != nil {
 		return nil, err
 	}
 
@@ -52,6 +54,14 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 	response := &pb.GetSecretsResponse{}
 	for i, result := range results {
 		response.Results = append(response.Results, resultOf(request.GetReads()[i].GetId(), reads[i], result))
+	}
+
+	// gRPC would fail the call too, and could not say why.
+	if size := proto.Size(response); size > maxMessageBytes {
+		return nil, &provider.Error{
+			Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge,
+			Message: fmt.Sprintf("the answer to the %d reads has %d bytes, more than %d", len(reads), size, maxMessageBytes),
+		}
 	}
 
 	return response, nil
@@ -162,9 +172,14 @@ func readsOf(wire []*pb.SecretRead) ([]provider.Read, error) {
 	ids := make(map[string]bool, len(wire))
 
 	for i, r := range wire {
-		read := provider.Read{
-			Key: r.GetKey(), Property: r.GetProperty(), Version: r.GetVersion(), KnownRevision: r.GetKnownRevision(),
-			Metadata: r.GetMetadataPolicy() == pb.MetadataPolicy_METADATA_POLICY_FETCH,
+		read := provider.Read{Key: r.GetKey(), Property: r.GetProperty(), Version: r.GetVersion(), KnownRevision: r.GetKnownRevision()}
+
+		switch r.GetMetadataPolicy() {
+		case pb.MetadataPolicy_METADATA_POLICY_UNSPECIFIED, pb.MetadataPolicy_METADATA_POLICY_NONE:
+		case pb.MetadataPolicy_METADATA_POLICY_FETCH:
+			read.Metadata = true
+		default:
+			return nil, provider.InvalidRequest("reads[%d].metadata_policy is %v", i, r.GetMetadataPolicy())
 		}
 
 		switch r.GetShape() {
@@ -194,30 +209,53 @@ func readsOf(wire []*pb.SecretRead) ([]provider.Read, error) {
 	return reads, nil
 }
 
+// resultOf puts a result on the wire. What a store answers there as text may be
+// any bytes: a field that is not UTF-8 would fail the whole batch.
 func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretResult {
-	wire := &pb.SecretResult{Id: id, Revision: result.Revision}
+	wire := &pb.SecretResult{Id: id}
+
+	if result.Err == nil && utf8.ValidString(result.Revision) {
+		wire.Revision = result.Revision
+	}
 
 	switch {
 	case result.Err != nil:
-		typed := provider.AsError(result.Err)
-		wire.Revision = ""
-		wireError := &pb.Error{Code: int32(typed.Code), Reason: typed.Reason, Message: typed.Message} //nolint:gosec // codes are below 17
-		wire.Outcome = &pb.SecretResult_Error{Error: wireError}
-
-		if typed.RetryAfter > 0 {
-			wireError.RetryAfter = durationpb.New(typed.RetryAfter)
-		}
+		wire.Outcome = &pb.SecretResult_Error{Error: errorOf(result.Err)}
 	case result.NotModified:
 		wire.Outcome = &pb.SecretResult_NotModified{NotModified: &pb.NotModified{}}
 	case read.Shape == provider.Map:
 		m := &pb.SecretMap{}
+
 		for name, value := range result.Map {
+			if !utf8.ValidString(name) {
+				wire.Outcome = &pb.SecretResult_Error{Error: errorOf(provider.InvalidRequest("the secret has a key that is not UTF-8: %q", name))}
+
+				return wire
+			}
+
 			m.Entries = append(m.Entries, &pb.SecretEntry{Key: name, Value: value})
 		}
 
 		wire.Outcome = &pb.SecretResult_Map{Map: m}
 	default:
 		wire.Outcome = &pb.SecretResult_Value{Value: result.Value}
+	}
+
+	return wire
+}
+
+// errorOf puts the error of one read on the wire.
+func errorOf(err error) *pb.Error {
+	status := provider.AsError(err).GRPCStatus()
+	wire := &pb.Error{Code: int32(status.Code()), Message: status.Message()} //nolint:gosec // codes are below 17
+
+	for _, detail := range status.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.ErrorInfo:
+			wire.Reason = detail.GetReason()
+		case *errdetails.RetryInfo:
+			wire.RetryAfter = detail.GetRetryDelay()
+		}
 	}
 
 	return wire

@@ -1,0 +1,3 @@
+// Package pkitest makes certificates for tests. Nothing that ships may import
+// it.
+package pkitest
