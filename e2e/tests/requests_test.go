@@ -131,16 +131,21 @@ spec:
 
 	apply(t, ns, manifest)
 	synced(t, ns, "app")
-	// Within the interval: the event follows a moment later.
-	time.Sleep(2 * time.Second)
 
-	got := since(requests, apiRequests(t))
-	for name := range got {
-		// Those of the test itself.
-		if name == "GET externalsecrets" || name == "APPLY externalsecrets" {
-			delete(got, name)
+	var got map[string]int
+
+	// The event, the last of them, follows a moment later.
+	eventually(t, func(context.Context) error {
+		if got = since(requests, apiRequests(t)); got["POST events"] == 0 {
+			return errors.New("no event yet")
 		}
-	}
+
+		return nil
+	})
+
+	// Those of the test itself.
+	delete(got, "GET externalsecrets")
+	delete(got, "APPLY externalsecrets")
 
 	want := map[string]int{"APPLY secrets": 1, "PATCH externalsecrets/status": 1, "POST events": 1}
 	if diff := cmp.Diff(want, got); diff != "" {

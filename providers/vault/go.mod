@@ -8,6 +8,7 @@ require (
 	github.com/external-secrets/eso/sdk v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/hashicorp/vault/api v1.23.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/apimachinery v0.37.0
 )

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
@@ -444,48 +445,43 @@ func TestReadSurvivesAPanic(t *testing.T) {
 }
 
 func TestReadBoundsConcurrency(t *testing.T) {
-	var (
-		running atomic.Int32
-		mu      sync.Mutex
-		most    int32
-	)
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 5*maxFetches + 1
 
-	full := make(chan struct{})
-	reads := make([]provider.Read, 5*maxFetches)
+		var running atomic.Int32
 
-	for i := range reads {
-		reads[i].Key = strconv.Itoa(i)
-	}
+		proceed, done := make(chan struct{}), make(chan struct{})
+		reads := make([]provider.Read, keys)
 
-	Read(t.Context(), reads, func(ctx context.Context, _, _ string, _ bool) (Document, error) {
-		now := running.Add(1)
-		defer running.Add(-1)
+		for i := range reads {
+			reads[i].Key = strconv.Itoa(i)
+		}
 
-		mu.Lock()
-		most = max(most, now)
-		mu.Unlock()
+		go func() {
+			defer close(done)
 
-		// The first ones wait until as many run as may: too small a bound
-		// would wait for ever.
-		if now == maxFetches {
-			select {
-			case <-full:
-			default:
-				close(full)
+			Read(t.Context(), reads, func(context.Context, string, string, bool) (Document, error) {
+				running.Add(1)
+				defer running.Add(-1)
+
+				<-proceed
+
+				return Document{}, nil
+			})
+		}()
+
+		for left := keys; left > 0; left-- {
+			synctest.Wait() // Nothing moves any more.
+
+			if got, want := int(running.Load()), min(left, maxFetches); got != want {
+				t.Errorf("with %d keys left %d are fetched at once, not %d", left, got, want)
 			}
+
+			proceed <- struct{}{}
 		}
 
-		select {
-		case <-full:
-		case <-ctx.Done():
-		}
-
-		return Document{}, nil
+		<-done
 	})
-
-	if most != maxFetches {
-		t.Errorf("%d fetches ran at once, not %d", most, maxFetches)
-	}
 }
 
 func FuzzSelectAndMap(f *testing.F) {

@@ -441,6 +441,10 @@ func TestChecksTheAnswer(t *testing.T) {
 				t.Fatalf("%s: %v (-want +got):\n%s", test.why, err, diff)
 			}
 
+			if p.log.field("panic", "type") != "" {
+				t.Errorf("%s: it was not checked, it panicked", test.why)
+			}
+
 			if err != nil {
 				return
 			}

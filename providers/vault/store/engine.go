@@ -23,8 +23,21 @@ type engine struct {
 	version v2alpha1.KVVersion
 }
 
+// reserved tells whether a mount is Vault's own. Where the first part of a key
+// is the mount, a key could lead there: auth/token/lookup-self answers the
+// store's own token.
+func reserved(mount string) bool {
+	switch mount {
+	case "auth", "cubbyhole", "identity", "sys":
+		return true
+	default:
+		return false
+	}
+}
+
 // location is where a secret is read and how its answer looks.
 type location struct {
+	mount    string
 	path     string
 	query    map[string][]string
 	v2       bool
@@ -32,25 +45,31 @@ type location struct {
 }
 
 // locate turns a key into a path. A key may repeat the mount and, on version
-// 2, the "data" that the API puts after it; it may not leave the mount.
+// 2, the "data" that the API puts after it; it may not leave the mount, nor
+// lead to what Vault keeps for itself.
 func (e engine) locate(key, version string, metadata bool) (location, error) {
 	v2 := e.version != v2alpha1.KVv1
 
 	mount, rest := strings.Trim(e.mount, "/"), strings.Trim(key, "/")
+
+	var repeated bool
 	if mount == "" {
-		var found bool
-		if mount, rest, found = strings.Cut(rest, "/"); !found {
+		if mount, rest, repeated = strings.Cut(rest, "/"); !repeated {
 			return location{}, provider.InvalidRequest("key %q names no mount, and the config's spec.path is empty", key)
 		}
+
+		if reserved(mount) {
+			return location{}, provider.InvalidRequest("key %q leads to %s/, which is no key/value engine", key, mount)
+		}
 	} else {
-		rest = strings.TrimPrefix(rest, mount+"/")
+		rest, repeated = strings.CutPrefix(rest, mount+"/")
 	}
 
-	if v2 {
+	if v2 && repeated {
 		rest = strings.TrimPrefix(rest, "data/")
 	}
 
-	for part := range strings.SplitSeq(rest, "/") {
+	for part := range strings.SplitSeq(mount+"/"+rest, "/") {
 		if part == "" || part == "." || part == ".." {
 			return location{}, provider.InvalidRequest("key %q is not the path of a secret: it has an empty part, or . or ..", key)
 		}
@@ -64,14 +83,14 @@ func (e engine) locate(key, version string, metadata bool) (location, error) {
 			return location{}, provider.Unsupported("secret %q: a KV version 1 engine keeps no metadata", key)
 		}
 
-		return location{path: mount + "/" + rest}, nil
+		return location{mount: mount, path: mount + "/" + rest}, nil
 	}
 
 	if metadata {
-		return location{path: mount + "/metadata/" + rest, v2: true, metadata: true}, nil
+		return location{mount: mount, path: mount + "/metadata/" + rest, v2: true, metadata: true}, nil
 	}
 
-	from := location{path: mount + "/data/" + rest, v2: true}
+	from := location{mount: mount, path: mount + "/data/" + rest, v2: true}
 
 	if version != "" {
 		if n, err := strconv.ParseUint(version, 10, 32); err != nil || n == 0 {
@@ -84,11 +103,10 @@ func (e engine) locate(key, version string, metadata bool) (location, error) {
 	return from, nil
 }
 
-// document makes Vault's answer a document. An answer without data is that of
-// a path that does not exist, or of a version that was deleted.
+// document makes Vault's answer a document.
 func (l location) document(key, version string, secret *api.Secret) (document.Document, error) {
 	if secret == nil || secret.Data == nil {
-		return document.Document{}, missing(key, version)
+		return document.Document{}, provider.Unavailable("cannot read secret %q: Vault's answer holds no data", key)
 	}
 
 	if l.metadata {
@@ -109,6 +127,36 @@ func (l location) document(key, version string, secret *api.Secret) (document.Do
 	}
 
 	return encode(key, data, revision(secret.Data["metadata"]))
+}
+
+// absence is what Vault's answer 404 means. That a secret is absent is proven
+// only by the answers that the engine itself gives: an empty list of errors, or
+// a version without data. Whatever else answers 404, from a missing mount to a
+// gateway in between, knows nothing of the secret.
+func (l location) absence(key, version string, body []byte) error {
+	var answer struct {
+		Errors   *[]string `json:"errors"`
+		Warnings []string  `json:"warnings"`
+		Data     *struct {
+			Data     json.RawMessage `json:"data"`
+			Metadata json.RawMessage `json:"metadata"`
+		} `json:"data"`
+	}
+
+	err := json.Unmarshal(body, &answer)
+
+	switch {
+	case err != nil:
+	case answer.Data != nil && answer.Data.Metadata != nil && l.v2,
+		answer.Errors != nil && len(*answer.Errors) == 0:
+		return missing(key, version)
+	case answer.Errors != nil:
+		return provider.InvalidConfig("cannot read secret %q: Vault has no engine at %q: %s", key, l.mount, brief(*answer.Errors))
+	case len(answer.Warnings) > 0:
+		return provider.InvalidConfig("cannot read secret %q: spec.path or spec.version do not fit the engine: %s", key, brief(answer.Warnings))
+	}
+
+	return provider.Unavailable("cannot read secret %q: the server answers 404, and not as Vault does", key)
 }
 
 func missing(key, version string) error {

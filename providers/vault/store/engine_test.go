@@ -1,11 +1,14 @@
 package store
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/hashicorp/vault/api"
@@ -34,12 +37,25 @@ func TestLocate(t *testing.T) {
 		{why: "slashes around the mount and the key", mount: "/team/kv/", key: "/app/", want: "team/kv/data/app"},
 		{why: "without a mount the key begins with it", key: "secret/app", want: "secret/data/app"},
 		{why: "so it does as the API has it", key: "secret/data/app", want: "secret/data/app"},
+		{why: "a key that repeats no mount may itself begin with data", mount: "secret", key: "data/app", want: "secret/data/data/app"},
+		{why: "a mount of several parts is repeated whole", mount: "team/kv", key: "team/kv/data/app", want: "team/kv/data/app"},
+		{why: "the mount's name alone is a secret's", mount: "secret", key: "secret", want: "secret/data/secret"},
+		{why: "a name that only begins like the mount", mount: "secret", key: "secrets/app", want: "secret/data/secrets/app"},
 		{why: "version 1 has no data", mount: "kv", kv: v2alpha1.KVv1, key: "data/app", want: "kv/data/app"},
+		{why: "version 1, as the API has it", mount: "kv", kv: v2alpha1.KVv1, key: "kv/data/app", want: "kv/data/app"},
+		{why: "version 1 without a mount", kv: v2alpha1.KVv1, key: "kv/app", want: "kv/app"},
+		{why: "what Vault reserves may be a part further down", mount: "secret", key: "auth/token", want: "secret/data/auth/token"},
 		{why: "a version", mount: "secret", key: "app", version: "12", want: "secret/data/app?version=12"},
 		{why: "metadata has a path of its own", mount: "secret", key: "app", metadata: true, want: "secret/metadata/app"},
 
 		{why: "a key without a mount", key: "app", err: "names no mount"},
 		{why: "nobody leaves the mount", mount: "secret", key: "../sys/policy", err: "empty part, or . or .."},
+		{why: "nor by a mount that the key names", kv: v2alpha1.KVv1, key: "../v1/secret/app", err: "empty part, or . or .."},
+		{why: "nor by the config's", mount: "secret/..", key: "app", err: "empty part, or . or .."},
+		{why: "a key that names the mount would read the store's own token", kv: v2alpha1.KVv1, key: "auth/token/lookup-self", err: "no key/value engine"},
+		{why: "or Vault's configuration", kv: v2alpha1.KVv1, key: "/sys/mounts", err: "no key/value engine"},
+		{why: "or who its users are", key: "identity/entity", err: "no key/value engine"},
+		{why: "or what the token alone may see", key: "cubbyhole/a", err: "no key/value engine"},
 		{why: "nor in the middle", mount: "secret", key: "a/../../b", err: "empty part, or . or .."},
 		{why: "an empty part", mount: "secret", key: "a//b", err: "empty part"},
 		{why: "nothing at all", mount: "secret", key: "/", err: "empty part"},
@@ -94,7 +110,9 @@ func TestDocument(t *testing.T) {
 		{why: "no metadata", from: location{v2: true, metadata: true}, answer: map[string]any{"custom_metadata": nil}, raw: `{}`},
 		{why: "a version that was deleted", from: v2, answer: map[string]any{"data": nil, "metadata": map[string]any{"deletion_time": "then"}}, code: codes.NotFound},
 		{why: "a version 1 engine read as version 2 proves nothing", from: v2, answer: map[string]any{"password": "x"}, code: codes.FailedPrecondition},
-		{why: "no answer", from: v2, code: codes.NotFound},
+		{why: "a whole version of null", from: v2, answer: map[string]any{"data": nil, "metadata": map[string]any{"version": json.Number("1")}}, code: codes.NotFound},
+		{why: "an answer without data proves nothing", from: v2, code: codes.Unavailable},
+		{why: "nor does one of version 1", from: location{}, code: codes.Unavailable},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -128,13 +146,61 @@ func TestDocument(t *testing.T) {
 	}
 }
 
+// The bodies are those of Vault 1.21.
+func TestAbsence(t *testing.T) {
+	t.Parallel()
+
+	v1, v2 := location{mount: "kv"}, location{mount: "kv", v2: true}
+
+	for _, c := range []struct {
+		why  string
+		from location
+		body string
+		code codes.Code
+		want string
+	}{
+		{why: "no such secret", from: v2, body: `{"errors":[]}`, code: codes.NotFound, want: "does not exist"},
+		{why: "no such secret of version 1", from: v1, body: `{"errors":[]}`, code: codes.NotFound, want: "does not exist"},
+		{
+			why: "a version that was deleted", from: v2, code: codes.NotFound, want: "was deleted",
+			body: `{"request_id":"d7","data":{"data":null,"metadata":{"created_time":"then","deletion_time":"later","destroyed":false,"version":1}},"warnings":null,"mount_type":""}`,
+		},
+		{
+			why: "a mount that is not there: all its secrets would be taken for deleted", from: v2, code: codes.FailedPrecondition, want: "no engine at \"kv\": no handler for route",
+			body: `{"errors":["no handler for route \"kv/data/x\". route entry not found."]}`,
+		},
+		{
+			why: "version 1 asked of an engine of version 2: likewise", from: v1, code: codes.FailedPrecondition, want: "spec.version do not fit the engine: Invalid path for a versioned",
+			body: `{"request_id":"bd","data":null,"warnings":["Invalid path for a versioned K/V secrets engine. See the API docs"],"mount_type":""}`,
+		},
+		{why: "a gateway's page", from: v2, body: "<html>404 page not found</html>", code: codes.Unavailable, want: "not as Vault does"},
+		{why: "a gateway's empty page", from: v2, body: "", code: codes.Unavailable, want: "not as Vault does"},
+		{why: "a gateway's JSON", from: v2, body: `{"message":"no Route matched with those values"}`, code: codes.Unavailable, want: "not as Vault does"},
+		{why: "somebody's null", from: v2, body: `null`, code: codes.Unavailable, want: "not as Vault does"},
+		{why: "errors that are null are not none", from: v2, body: `{"errors":null}`, code: codes.Unavailable, want: "not as Vault does"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			got := provider.AsError(c.from.absence("app", "", []byte(c.body)))
+			if got.Code != c.code || !strings.Contains(got.Message, c.want) {
+				t.Errorf("%v: %s", got.Code, got.Message)
+			}
+		})
+	}
+
+	if got := v2.absence("app", "7", []byte(`{"errors":[]}`)); !strings.Contains(got.Error(), `secret "app" has no version 7`) {
+		t.Errorf("a version that is not there: %v", got)
+	}
+}
+
 func TestRequestError(t *testing.T) {
 	t.Parallel()
 
 	for status, want := range map[int]codes.Code{
-		http.StatusNotFound: codes.NotFound, http.StatusForbidden: codes.PermissionDenied, http.StatusUnauthorized: codes.PermissionDenied,
+		http.StatusNotFound: codes.FailedPrecondition, http.StatusForbidden: codes.PermissionDenied, http.StatusUnauthorized: codes.PermissionDenied,
 		http.StatusTooManyRequests: codes.ResourceExhausted, http.StatusBadRequest: codes.InvalidArgument,
-		http.StatusInternalServerError: codes.Unavailable, http.StatusServiceUnavailable: codes.Unavailable,
+		http.StatusInternalServerError: codes.Unavailable, http.StatusServiceUnavailable: codes.Unavailable, http.StatusMethodNotAllowed: codes.Unavailable,
 	} {
 		err := requestError("read", &api.ResponseError{StatusCode: status, Errors: []string{"because\n\tof this"}})
 		if got := provider.AsError(err); got.Code != want || !strings.HasSuffix(got.Message, "because of this") {
@@ -142,7 +208,39 @@ func TestRequestError(t *testing.T) {
 		}
 	}
 
-	if got := provider.AsError(requestError("read", errors.New("connection refused"))); got.Code != codes.Unavailable {
-		t.Errorf("no answer becomes %v", got.Code)
+	for _, c := range []struct {
+		why  string
+		err  error
+		code codes.Code
+		want string
+	}{
+		{"no answer", errors.New("connection refused"), codes.Unavailable, "cannot read: Vault does not answer: connection refused"},
+		{"the caller's deadline is not Vault's fault", fmt.Errorf("GET: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "GET: context deadline exceeded"},
+		{"nor its going away", context.Canceled, codes.Canceled, "context canceled"},
+		{"no words", &api.ResponseError{StatusCode: http.StatusForbidden}, codes.PermissionDenied, "cannot read: Vault refuses: Forbidden"},
+		{
+			"a page that is not Vault's may be any of the provider's network", &api.ResponseError{StatusCode: http.StatusForbidden, RawError: true, Errors: []string{canary}},
+			codes.PermissionDenied, "cannot read: Vault refuses: Forbidden",
+		},
+		{
+			"a condition has no room for a book", &api.ResponseError{StatusCode: http.StatusInternalServerError, Errors: []string{strings.Repeat("é", maxText)}},
+			codes.Unavailable, "cannot read: Vault answers 500: " + strings.Repeat("é", maxText/2) + "...",
+		},
+	} {
+		if got := provider.AsError(requestError("read", c.err)); got.Code != c.code || got.Message != c.want {
+			t.Errorf("%s: %v: %s", c.why, got.Code, got.Message)
+		}
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+
+	for text, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-1": 0, "soon": 0, "99999999999": 0, "Wed, 21 Oct 2026 07:28:00 GMT": 0,
+	} {
+		if got := retryAfter(http.Header{"Retry-After": {text}}); got != want {
+			t.Errorf("%q is %s, not %s", text, got, want)
+		}
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hashicorp/vault/api"
 	"google.golang.org/grpc/codes"
@@ -12,9 +14,15 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-const accessDenied = codes.PermissionDenied
+const (
+	accessDenied = codes.PermissionDenied
+	// maxText bounds what is quoted of Vault's own words.
+	maxText = 300
+)
 
-// requestError says what became of a request to Vault, which the text names.
+// requestError says what became of a request to Vault, which the text names. It
+// never says that a secret does not exist: only an engine's own answer proves
+// that.
 func requestError(what string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return err
@@ -25,16 +33,16 @@ func requestError(what string, err error) error {
 		return provider.Unavailable("cannot %s: Vault does not answer: %v", what, err)
 	}
 
-	because := strings.Join(response.Errors, "; ")
-	if because == "" {
+	// What is not in Vault's form comes from something else, and could be any
+	// page of the network that the provider is in.
+	because := brief(response.Errors)
+	if because == "" || response.RawError {
 		because = http.StatusText(response.StatusCode)
 	}
 
-	because = strings.Join(strings.Fields(because), " ")
-
 	switch response.StatusCode {
 	case http.StatusNotFound:
-		return provider.NotFound("cannot %s: %s", what, because)
+		return provider.InvalidConfig("cannot %s: Vault knows no such path: %s", what, because)
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return provider.AccessDenied("cannot %s: Vault refuses: %s", what, because)
 	case http.StatusTooManyRequests:
@@ -44,4 +52,24 @@ func requestError(what string, err error) error {
 	default:
 		return provider.Unavailable("cannot %s: Vault answers %d: %s", what, response.StatusCode, because)
 	}
+}
+
+// brief puts Vault's words on one line of bounded length.
+func brief(texts []string) string {
+	text := strings.Join(strings.Fields(strings.Join(texts, "; ")), " ")
+	if len(text) > maxText {
+		text = strings.ToValidUTF8(text[:maxText], "") + "..."
+	}
+
+	return text
+}
+
+// retryAfter is when a throttled caller may come again, as far as Vault said.
+func retryAfter(header http.Header) time.Duration {
+	seconds, err := strconv.ParseUint(header.Get("Retry-After"), 10, 16)
+	if err != nil {
+		return 0
+	}
+
+	return time.Duration(seconds) * time.Second
 }

@@ -3,22 +3,21 @@ package store
 import (
 	"context"
 	"errors"
-	"os"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/hashicorp/vault/api"
+	"google.golang.org/grpc/codes"
 
-	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
 const (
-	// podToken is the provider Pod's own ServiceAccount token.
-	podToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	// tokenAudience of tokens that are requested for a ServiceAccount.
 	tokenAudience = "vault"
 	// lookupPause is the least time between two questions whether a token
@@ -36,6 +35,7 @@ type login struct {
 	mu        sync.Mutex
 	current   string
 	renewable bool
+	life      time.Duration
 	renewAt   time.Time
 	expires   time.Time
 
@@ -43,8 +43,8 @@ type login struct {
 	lastValid bool
 }
 
-func newLogin(client *api.Client, spec *v2alpha1.VaultSpec, references provider.References) *login {
-	return &login{client: client, auth: spec.Auth, references: references, now: time.Now}
+func newLogin(client *api.Client, spec *v2alpha1.VaultSpec, references provider.References, now func() time.Time) *login {
+	return &login{client: client, auth: spec.Auth, references: references, now: now}
 }
 
 // token gives a token that is good for now: the present one, renewed when two
@@ -59,16 +59,15 @@ func (l *login) token(ctx context.Context) (string, error) {
 		return l.current, nil
 	}
 
-	if l.current != "" && l.renewable && now.Before(l.expires) {
-		if secret, err := l.as(l.current).Auth().Token().RenewSelfWithContext(ctx, 0); err == nil && l.use(secret) {
-			return l.current, nil
-		}
+	alive := l.current != "" && now.Before(l.expires)
+	if alive && l.renewable && l.renew(ctx) {
+		return l.current, nil
 	}
 
-	secret, err := l.perform(ctx)
+	auth, err := l.perform(ctx)
 	if err != nil {
 		// The old token may outlive a Vault that is away for a moment.
-		if l.current != "" && now.Before(l.expires) {
+		if alive {
 			l.renewAt = now.Add(lookupPause)
 
 			return l.current, nil
@@ -77,34 +76,49 @@ func (l *login) token(ctx context.Context) (string, error) {
 		return "", err
 	}
 
-	if !l.use(secret) {
-		return "", provider.Unavailable("cannot log in: Vault answered no token")
-	}
+	l.use(auth)
+	l.life = time.Duration(auth.LeaseDuration) * time.Second
 
 	return l.current, nil
 }
 
-// use takes over what a login or a renewal answered. A token's whole life is
-// known at its login only, so that a renewal which shortens it means that the
-// end of it is near.
-func (l *login) use(secret *api.Secret) bool {
-	if secret == nil || secret.Auth == nil || secret.Auth.ClientToken == "" {
+// renew prolongs the token. It tells whether that is worth anything: a renewal
+// that gives less than half of what the login gave shows that the token comes
+// to the end of its whole life, and further ones would follow ever faster.
+func (l *login) renew(ctx context.Context) bool {
+	client, err := l.asSelf(l.current)
+	if err != nil {
 		return false
 	}
 
-	l.current, l.renewable = secret.Auth.ClientToken, secret.Auth.Renewable
+	secret, err := client.Auth().Token().RenewSelfWithContext(ctx, 0)
+	if err != nil || secret == nil || secret.Auth == nil || secret.Auth.ClientToken == "" || secret.Auth.LeaseDuration <= 0 {
+		return false
+	}
+
+	l.use(secret.Auth)
+
+	return time.Duration(secret.Auth.LeaseDuration)*time.Second >= l.life/2
+}
+
+// use takes over what a login or a renewal answered.
+func (l *login) use(auth *api.SecretAuth) {
+	if auth.ClientToken != l.current {
+		// What was found out concerns another token.
+		l.lookedUp = time.Time{}
+	}
+
+	l.current, l.renewable = auth.ClientToken, auth.Renewable
 	l.renewAt, l.expires = time.Time{}, time.Time{}
 
-	if life := time.Duration(secret.Auth.LeaseDuration) * time.Second; life > 0 {
+	if life := time.Duration(auth.LeaseDuration) * time.Second; life > 0 {
 		now := l.now()
 		l.renewAt, l.expires = now.Add(life*2/3), now.Add(life)
 	}
-
-	return true
 }
 
 // perform logs in.
-func (l *login) perform(ctx context.Context) (*api.Secret, error) {
+func (l *login) perform(ctx context.Context) (*api.SecretAuth, error) {
 	if ref := l.auth.TokenSecretRef; ref != nil {
 		token, err := l.references.SecretKey(ctx, *ref)
 		if err != nil {
@@ -112,11 +126,15 @@ func (l *login) perform(ctx context.Context) (*api.Secret, error) {
 		}
 
 		trimmed := strings.TrimSpace(string(token))
-		if trimmed == "" {
+
+		switch {
+		case trimmed == "":
 			return nil, provider.InvalidConfig("spec.auth.tokenSecretRef: key %q of Secret %q is empty", ref.Key, ref.Name)
+		case strings.ContainsFunc(trimmed, func(r rune) bool { return !unicode.IsPrint(r) }):
+			return nil, provider.InvalidConfig("spec.auth.tokenSecretRef: key %q of Secret %q is no token: it holds what cannot be printed", ref.Key, ref.Name)
 		}
 
-		return &api.Secret{Auth: &api.SecretAuth{ClientToken: trimmed}}, nil
+		return &api.SecretAuth{ClientToken: trimmed}, nil
 	}
 
 	if l.auth.Kubernetes == nil {
@@ -126,7 +144,7 @@ func (l *login) perform(ctx context.Context) (*api.Secret, error) {
 	return l.kubernetes(ctx, l.auth.Kubernetes)
 }
 
-func (l *login) kubernetes(ctx context.Context, method *v2alpha1.VaultKubernetesAuth) (*api.Secret, error) {
+func (l *login) kubernetes(ctx context.Context, method *v2alpha1.VaultKubernetesAuth) (*api.SecretAuth, error) {
 	token, err := l.serviceAccountToken(ctx, method)
 	if err != nil {
 		return nil, err
@@ -137,9 +155,9 @@ func (l *login) kubernetes(ctx context.Context, method *v2alpha1.VaultKubernetes
 		mount = "kubernetes"
 	}
 
-	client := l.as("")
-	if l.auth.Namespace != "" {
-		client.SetNamespace(l.auth.Namespace)
+	client, err := l.asSelf("")
+	if err != nil {
+		return nil, err
 	}
 
 	secret, err := client.Logical().WriteWithContext(ctx, "auth/"+mount+"/login", map[string]any{"role": method.Role, "jwt": token})
@@ -147,31 +165,33 @@ func (l *login) kubernetes(ctx context.Context, method *v2alpha1.VaultKubernetes
 		return nil, loginError("log in to role \""+method.Role+"\" at auth/"+mount, err)
 	}
 
-	return secret, nil
+	if secret == nil || secret.Auth == nil || secret.Auth.ClientToken == "" {
+		return nil, provider.Unavailable("cannot log in to role %q at auth/%s: Vault answered no token", method.Role, mount)
+	}
+
+	return secret.Auth, nil
 }
 
+// serviceAccountToken gives the token to log in with. It is never the provider
+// Pod's own: spec.server is the tenant's to choose, and would get a token with
+// all the provider's rights.
 func (l *login) serviceAccountToken(ctx context.Context, method *v2alpha1.VaultKubernetesAuth) (string, error) {
 	switch {
 	case method.ServiceAccountRef != nil:
 		return l.references.ServiceAccountToken(ctx, *method.ServiceAccountRef, tokenAudience)
 	case method.SecretRef != nil:
-		token, err := l.references.SecretKey(ctx, metav1alpha1.SecretKeySelector{Name: method.SecretRef.Name, Key: method.SecretRef.Key})
+		token, err := l.references.SecretKey(ctx, *method.SecretRef)
 
 		return strings.TrimSpace(string(token)), err
 	default:
-		token, err := os.ReadFile(podToken)
-		if err != nil {
-			return "", provider.InvalidConfig("spec.auth.kubernetes: neither serviceAccountRef nor secretRef is set, and the provider has no token of its own: %v", err)
-		}
-
-		return strings.TrimSpace(string(token)), nil
+		return "", provider.InvalidConfig("spec.auth.kubernetes: set serviceAccountRef or secretRef")
 	}
 }
 
 // loginError is a refusal of the login itself: every call would fail by it.
 func loginError(what string, err error) error {
 	typed := provider.AsError(requestError(what, err))
-	if typed.Code == accessDenied || provider.AsError(typed).Reason == "INVALID_REQUEST" {
+	if typed.Code == accessDenied || typed.Code == codes.InvalidArgument {
 		return provider.Unauthenticated("%s", typed.Message)
 	}
 
@@ -187,7 +207,12 @@ func (l *login) check(ctx context.Context) error {
 		return err
 	}
 
-	if _, err := l.as(token).Auth().Token().LookupSelfWithContext(ctx); err != nil {
+	client, err := l.asSelf(token)
+	if err != nil {
+		return err
+	}
+
+	if _, err := client.Auth().Token().LookupSelfWithContext(ctx); err != nil {
 		return loginError("use the token", err)
 	}
 
@@ -195,21 +220,30 @@ func (l *login) check(ctx context.Context) error {
 }
 
 // valid tells whether Vault still accepts the token, as far as it is known.
-// That Vault does not answer is no proof that it does not.
+// Nothing but its refusal is a proof that it does not.
 func (l *login) valid(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if !l.lookedUp.IsZero() && l.now().Sub(l.lookedUp) < lookupPause {
+	now := l.now()
+	if since := now.Sub(l.lookedUp); since >= 0 && since < lookupPause {
 		return l.lastValid
 	}
 
-	_, err := l.as(l.current).Auth().Token().LookupSelfWithContext(ctx)
+	client, err := l.asSelf(l.current)
+	if err != nil {
+		return true
+	}
+
+	_, err = client.Auth().Token().LookupSelfWithContext(ctx)
+	if ctx.Err() != nil {
+		return true
+	}
 
 	var response *api.ResponseError
 
-	l.lookedUp = l.now()
-	l.lastValid = !errors.As(err, &response) || response.StatusCode >= 500
+	refused := errors.As(err, &response) && (response.StatusCode == http.StatusForbidden || response.StatusCode == http.StatusUnauthorized)
+	l.lookedUp, l.lastValid = now, !refused
 
 	return l.lastValid
 }
@@ -223,7 +257,12 @@ func (l *login) revoke(ctx context.Context) error {
 		return nil
 	}
 
-	err := l.as(l.current).Auth().Token().RevokeSelfWithContext(ctx, "")
+	client, err := l.asSelf(l.current)
+	if err != nil {
+		return err
+	}
+
+	err = client.Auth().Token().RevokeSelfWithContext(ctx, "")
 	l.current = ""
 
 	if err != nil {
@@ -233,15 +272,29 @@ func (l *login) revoke(ctx context.Context) error {
 	return nil
 }
 
-// as gives a client with a token of its own; the base client has none.
-func (l *login) as(token string) *api.Client {
-	client, err := l.client.CloneWithHeaders()
+// asSelf gives a client for what concerns a token itself: in the namespace that
+// it belongs to.
+func (l *login) asSelf(token string) (*api.Client, error) {
+	client, err := as(l.client, token)
 	if err != nil {
-		// Cloning repeats what made the base client, which worked.
-		client = l.client
+		return nil, err
+	}
+
+	if l.auth.Namespace != "" {
+		client.SetNamespace(l.auth.Namespace)
+	}
+
+	return client, nil
+}
+
+// as gives a client with a token of its own; the base client has none.
+func as(base *api.Client, token string) (*api.Client, error) {
+	client, err := base.CloneWithHeaders()
+	if err != nil {
+		return nil, provider.Unavailable("cannot prepare a request to Vault: %v", err)
 	}
 
 	client.SetToken(token)
 
-	return client
+	return client, nil
 }

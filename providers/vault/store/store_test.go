@@ -2,308 +2,393 @@ package store
 
 import (
 	"context"
-	"encoding/pem"
-	"errors"
-	"fmt"
-	"maps"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
-
-	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-// canary is a token that must stand in no error.
-const canary = "hvs.canary"
-
-// references resolve to the same values whatever is asked.
-type references struct{ token string }
-
-func (r *references) SecretKey(context.Context, metav1alpha1.SecretKeySelector) ([]byte, error) {
-	return []byte(r.token + "\n"), nil
-}
-
-func (r *references) CABundle(context.Context, metav1alpha1.CASource) ([]byte, error) {
-	return []byte("no PEM"), nil
-}
-
-func (r *references) ServiceAccountToken(_ context.Context, ref metav1alpha1.ServiceAccountSelector, audiences ...string) (string, error) {
-	return ref.Name + "/" + strings.Join(audiences, ","), nil
-}
-
-func (r *references) Namespace() string { return "ns" }
-
-// vault speaks as much of Vault's API as a store needs.
-type vault struct {
-	*httptest.Server
-
-	mu       sync.Mutex
-	requests map[string]int
-	headers  http.Header
-	status   map[string]int
-	logins   int
-	ttl      int
-}
-
-func newVault(t *testing.T) *vault {
-	t.Helper()
-
-	v := &vault{requests: map[string]int{}, status: map[string]int{}, ttl: 90}
-	v.Server = httptest.NewTLSServer(http.HandlerFunc(v.serve))
-	t.Cleanup(v.Close)
-
-	return v
-}
-
-func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	name := strings.TrimPrefix(r.URL.Path, "/v1/")
-	v.requests[name]++
-	v.headers = r.Header.Clone()
-
-	if status := v.status[name]; status != 0 {
-		w.WriteHeader(status)
-		fmt.Fprint(w, `{"errors":["permission denied"]}`)
-
-		return
-	}
-
-	auth := func() {
-		fmt.Fprintf(w, `{"auth":{"client_token":"token-%d","lease_duration":%d,"renewable":true}}`, v.logins, v.ttl)
-	}
-
-	switch name {
-	case "auth/kubernetes/login":
-		v.logins++
-
-		auth()
-	case "auth/token/renew-self":
-		auth()
-	case "auth/token/lookup-self":
-		fmt.Fprint(w, `{"data":{}}`)
-	case "secret/data/app":
-		fmt.Fprint(w, `{"data":{"data":{"a":"1","b":"2"},"metadata":{"version":1,"created_time":"t"}}}`)
-	}
-}
-
-func (v *vault) set(name string, status int) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	v.status[name] = status
-}
-
-func (v *vault) counts() map[string]int {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-
-	return maps.Clone(v.requests)
-}
-
-func (v *vault) config(edit func(*v2alpha1.VaultSpec)) *v2alpha1.Vault {
-	config := &v2alpha1.Vault{Spec: v2alpha1.VaultSpec{
-		Server: v.URL, Path: "secret",
-		CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: v.Certificate().Raw}),
-		Auth:     v2alpha1.VaultAuth{Kubernetes: &v2alpha1.VaultKubernetesAuth{Role: "reader", ServiceAccountRef: &metav1alpha1.ServiceAccountSelector{Name: "app"}}},
-	}}
-	if edit != nil {
-		edit(&config.Spec)
-	}
-
-	return config
-}
-
-func token(spec *v2alpha1.VaultSpec) {
-	spec.Auth = v2alpha1.VaultAuth{TokenSecretRef: &metav1alpha1.SecretKeySelector{Name: "token", Key: "token"}}
-}
-
-func open(t *testing.T, v *vault, edit func(*v2alpha1.VaultSpec)) *Store {
-	t.Helper()
-
-	none := 0
-
-	s, err := New(t.Context(), provider.Environment{References: &references{token: canary}, Retry: provider.Retry{MaxRetries: &none}}, v.config(edit))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return s
-}
-
-func read(t *testing.T, s *Store) provider.Result {
-	t.Helper()
-
-	return s.Read(t.Context(), []provider.Read{{Key: "app", Property: "a"}})[0]
-}
-
-func TestLoginIsSharedRenewedAndRevoked(t *testing.T) {
+func TestReadsABatch(t *testing.T) {
 	t.Parallel()
 
 	v := newVault(t)
-	s := open(t, v, func(spec *v2alpha1.VaultSpec) { spec.Namespace = "team" })
-	now := time.Now()
-	s.login.now = func() time.Time { return now }
-	s.login.renewAt, s.login.expires = now.Add(time.Minute), now.Add(90*time.Second)
+	v.answer("secret/metadata/app", http.StatusOK, `{"data":{"custom_metadata":{"team":"a"},"versions":{}}}`)
+	store := with(v, token).open(t)
 
-	for range 3 {
-		if result := read(t, s); result.Err != nil || string(result.Value) != "1" {
-			t.Fatalf("result: %+v", result)
-		}
-	}
-
-	if got := v.counts(); got["auth/kubernetes/login"] != 1 || got["auth/token/renew-self"] != 0 {
-		t.Errorf("requests: %v", got)
-	}
-
-	if v.headers.Get("X-Vault-Token") != "token-1" || v.headers.Get("X-Vault-Namespace") != "team" {
-		t.Error("the request carries another token or namespace")
-	}
-
-	now = now.Add(61 * time.Second)
-
-	if result := read(t, s); result.Err != nil {
-		t.Fatal(result.Err)
-	}
-
-	if got := v.counts(); got["auth/token/renew-self"] != 1 || got["auth/kubernetes/login"] != 1 {
-		t.Errorf("when two thirds of its life are over the login is not renewed: %v", got)
-	}
-
-	v.set("auth/token/renew-self", http.StatusForbidden)
-
-	now = now.Add(61 * time.Second)
-
-	if result := read(t, s); result.Err != nil {
-		t.Fatal(result.Err)
-	}
-
-	if got := v.counts(); got["auth/kubernetes/login"] != 2 {
-		t.Errorf("a login that cannot be renewed is not made anew: %v", got)
-	}
-
-	v.set("auth/kubernetes/login", http.StatusServiceUnavailable)
-
-	now = now.Add(61 * time.Second)
-
-	if result := read(t, s); result.Err != nil {
-		t.Errorf("a login that still holds is given up because Vault's login is away: %v", result.Err)
-	}
-
-	now = now.Add(time.Hour)
-
-	if result := read(t, s); provider.AsError(result.Err).Code != codes.Unavailable {
-		t.Errorf("a login that has ended: %v", result.Err)
-	}
-
-	if err := s.Close(t.Context()); err != nil || v.counts()["auth/token/revoke-self"] != 1 {
-		t.Errorf("the login is not revoked: %v, %v", err, v.counts())
-	}
-}
-
-func TestTokenOfTheConfigIsNotRevoked(t *testing.T) {
-	t.Parallel()
-
-	v := newVault(t)
-	s := open(t, v, token)
-
-	if result := read(t, s); result.Err != nil {
-		t.Fatal(result.Err)
-	}
-
-	if got := v.headers.Get("X-Vault-Token"); got != canary {
-		t.Error("the token's line break is sent, too, or another token")
-	}
-
-	if err := s.Close(t.Context()); err != nil || v.counts()["auth/token/revoke-self"] != 0 {
-		t.Errorf("a token that others may use was revoked: %v", err)
-	}
-}
-
-// Vault answers 403 both to a token that has ended and to one without the
-// right to read.
-func TestRefusalsAreToldApart(t *testing.T) {
-	t.Parallel()
-
-	t.Run("no right to read this secret", func(t *testing.T) {
-		t.Parallel()
-
-		v := newVault(t)
-		s := open(t, v, token)
-		v.set("secret/data/app", http.StatusForbidden)
-
-		for range 3 {
-			if got := provider.AsError(read(t, s).Err); got.Code != codes.PermissionDenied || strings.Contains(got.Message, canary) {
-				t.Errorf("%v: %s", got.Code, got.Message)
-			}
-		}
-
-		if got := v.counts()["auth/token/lookup-self"]; got != 1 {
-			t.Errorf("three refusals asked %d times about the token", got)
-		}
+	results := store.Read(t.Context(), []provider.Read{
+		{Key: "app", Property: "a"},
+		{Key: "app", Property: "b"},
+		{Key: "app", Shape: provider.Map},
+		{Key: "app", Property: "a", KnownRevision: "3@then"},
+		{Key: "app", Property: "none"},
+		{Key: "app", Version: "2", Property: "a"},
+		{Key: "app", Metadata: true, Property: "team"},
+		{Key: "none"},
+		{Key: "../app"},
 	})
 
-	t.Run("a token that has ended", func(t *testing.T) {
-		t.Parallel()
+	got := make([]string, 0, len(results))
 
-		v := newVault(t)
-		s := open(t, v, token)
-		v.set("secret/data/app", http.StatusForbidden)
-		v.set("auth/token/lookup-self", http.StatusForbidden)
-
-		if got := provider.AsError(read(t, s).Err); got.Code != codes.Unauthenticated || strings.Contains(got.Message, canary) {
-			t.Errorf("%v: %s", got.Code, got.Message)
+	for _, result := range results {
+		switch {
+		case result.Err != nil:
+			got = append(got, errorOf(t, result.Err).Code.String())
+		case result.NotModified:
+			got = append(got, "not modified")
+		case result.Map != nil:
+			got = append(got, "map of "+string(result.Map["b"]))
+		default:
+			got = append(got, string(result.Value)+" at "+result.Revision)
 		}
+	}
 
-		if _, err := s.Validate(t.Context()); provider.AsError(err).Code != codes.Unauthenticated {
-			t.Errorf("Validate: %v", err)
+	want := []string{"1 at 3@then", "2.50 at 3@then", "map of 2.50", "not modified", "NotFound", "1 at 3@then", "a at " + results[6].Revision, "NotFound", "InvalidArgument"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("results (-want +got):\n%s", diff)
+	}
+
+	requests := v.got(appPath)
+	if len(requests) != 2 {
+		t.Errorf("two versions of one secret took %d requests", len(requests))
+	}
+
+	for _, r := range requests {
+		if r.token != canary {
+			t.Error("the token was not sent, or with its line break")
 		}
-	})
+	}
+
+	if len(v.got(lookupPath)) != 0 {
+		t.Error("reads that succeed asked about the token")
+	}
 }
 
-func TestNewRefuses(t *testing.T) {
+// A key is a path and nothing else.
+func TestKeysAreEscaped(t *testing.T) {
 	t.Parallel()
 
 	v := newVault(t)
+	store := with(v, token).open(t)
+
+	for _, key := range []string{"a b", "a?version=1", "a#b", "a%2e%2e%2fb", "ä", "a;b=c", `a\..\b`} {
+		_ = store.Read(t.Context(), []provider.Read{{Key: key}})
+
+		if got := v.last(t, "secret/data/"+key); got.query != "" {
+			t.Errorf("key %q was sent with the query %q", key, got.query)
+		}
+	}
+}
+
+// Only what the engine itself answers proves that a secret is absent.
+func TestNotFoundIsProven(t *testing.T) {
+	t.Parallel()
+
+	const engine = "sys/internal/ui/mounts/secret"
 
 	for _, c := range []struct {
-		why  string
-		edit func(*v2alpha1.VaultSpec)
-		code codes.Code
-		want string
+		why    string
+		status int
+		body   string
+		// engine is the answer about the engine.
+		engineStatus int
+		engine       string
+		code         codes.Code
+		want         string
 	}{
-		{"a server whose certificate nobody vouches for", func(s *v2alpha1.VaultSpec) { s.CABundle = nil }, codes.Unavailable, "x509"},
-		{"a bundle that is none", func(s *v2alpha1.VaultSpec) { s.CABundle = []byte("x") }, codes.FailedPrecondition, "spec.caBundle"},
-		{"a referenced bundle that is none", func(s *v2alpha1.VaultSpec) { s.CABundle = nil; s.CAProvider = &metav1alpha1.CASource{} }, codes.FailedPrecondition, "spec.caProvider"},
-		{"no way to log in", func(s *v2alpha1.VaultSpec) { s.Auth = v2alpha1.VaultAuth{} }, codes.FailedPrecondition, "tokenSecretRef or kubernetes"},
-		{"a method that is not mounted", func(s *v2alpha1.VaultSpec) { s.Auth.Kubernetes.MountPath = "elsewhere" }, codes.Unavailable, "no token"},
+		{
+			why: "no such secret, of an engine of version 2", status: 404, body: `{"errors":[]}`,
+			engineStatus: 200, engine: `{"data":{"type":"kv","options":{"version":"2"}}}`, code: codes.NotFound, want: "does not exist",
+		},
+		{
+			why: "an engine of version 1 answers so to any path with data in it", status: 404, body: `{"errors":[]}`,
+			engineStatus: 200, engine: `{"data":{"type":"kv","options":{"version":"1"}}}`, code: codes.FailedPrecondition, want: `the engine at "secret" is of version 1`,
+		},
+		{
+			why: "an engine that was made without options is of version 1", status: 404, body: `{"errors":[]}`,
+			engineStatus: 200, engine: `{"data":{"type":"kv","options":null}}`, code: codes.FailedPrecondition, want: "is of version 1",
+		},
+		{
+			why: "the token may not ask about the engine: then the answer counts", status: 404, body: `{"errors":[]}`,
+			engineStatus: 403, engine: `{"errors":["preflight capability check returned 403"]}`, code: codes.NotFound, want: "does not exist",
+		},
+		{
+			why: "no such mount", status: 404, body: `{"errors":["no handler for route \"secret/data/app\". route entry not found."]}`,
+			code: codes.FailedPrecondition, want: `Vault has no engine at "secret"`,
+		},
+		{why: "a gateway", status: 404, body: "404 page not found", code: codes.Unavailable, want: "not as Vault does"},
+		{why: "a gateway without words", status: 404, code: codes.Unavailable, want: "not as Vault does"},
+		{why: "a page in place of an answer", status: 200, body: "<html>" + canary, code: codes.Unavailable, want: "not answer as Vault does"},
+		{why: "nothing in place of an answer", status: 200, code: codes.Unavailable, want: "holds no data"},
+		{why: "no content", status: 204, code: codes.Unavailable, want: "holds no data"},
+		{why: "an answer without data", status: 200, body: `{}`, code: codes.Unavailable, want: "holds no data"},
+		{why: "an answer of version 1", status: 200, body: `{"data":{"password":"` + canary + `"}}`, code: codes.FailedPrecondition, want: "is spec.version right?"},
+		{why: "sealed", status: 503, body: `{"errors":["Vault is sealed"]}`, code: codes.Unavailable, want: "Vault is sealed"},
+		{why: "a server that echoes what it was sent", status: 500, body: "you sent " + canary, code: codes.Unavailable, want: "Vault answers 500: Internal Server Error"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			none := 0
+			v := newVault(t)
+			store := with(v, token).open(t)
+			v.answer(appPath, c.status, c.body)
+			v.answer(engine, c.engineStatus, c.engine)
 
-			_, err := New(t.Context(), provider.Environment{References: &references{token: canary}, Retry: provider.Retry{MaxRetries: &none}}, v.config(c.edit))
-			if got := provider.AsError(orSuccess(err)); got.Code != c.code || !strings.Contains(got.Message, c.want) {
-				t.Errorf("err = %v", err)
+			if c.engineStatus == 0 {
+				v.handle(engine, nil)
+			}
+
+			for range 3 {
+				if got := errorOf(t, read(t, store).Err); got.Code != c.code || !strings.Contains(got.Message, c.want) {
+					t.Errorf("%v: %s", got.Code, got.Message)
+				}
+			}
+
+			asked := 0
+			if c.engineStatus != 0 {
+				asked = 1
+			}
+
+			if n := len(v.got(engine)); n != asked {
+				t.Errorf("it was asked %d times about the engine, not %d", n, asked)
 			}
 		})
 	}
 }
 
-func orSuccess(err error) error {
-	if err == nil {
-		return errors.New("no error")
+func TestRetries(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why      string
+		status   int
+		code     codes.Code
+		after    time.Duration
+		requests int
+	}{
+		{why: "a server that fails may do better the next time", status: http.StatusBadGateway, code: codes.Unavailable, requests: 3},
+		{why: "a throttled caller is told when to come again, and does not wait here", status: http.StatusTooManyRequests, code: codes.ResourceExhausted, after: 30 * time.Minute, requests: 1},
+		{why: "a refusal stays one", status: http.StatusForbidden, code: codes.PermissionDenied, requests: 1},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			store := with(v, token, func(s *setup) { s.retries = 2 }).open(t)
+			v.handle(appPath, func(w http.ResponseWriter, _ *http.Request) {
+				if c.after > 0 {
+					w.Header().Set("Retry-After", "1800")
+				}
+
+				http.Error(w, `{"errors":["no"]}`, c.status)
+			})
+
+			if got := errorOf(t, read(t, store).Err); got.Code != c.code || got.RetryAfter != c.after {
+				t.Errorf("%+v", got)
+			}
+
+			if n := len(v.got(appPath)); n != c.requests {
+				t.Errorf("with two retries %d requests were made, not %d", n, c.requests)
+			}
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	t.Parallel()
+
+	for attempt, want := range map[int]time.Duration{0: time.Second, 1: 2 * time.Second, 2: 4 * time.Second, 3: 5 * time.Second, 1000: 5 * time.Second} {
+		if got := backoff(time.Second, 5*time.Second, attempt, nil); got != want {
+			t.Errorf("before retry %d it waits %s, not %s", attempt+1, got, want)
+		}
+	}
+}
+
+// The author of a config chooses the server, and so what it answers.
+func TestAnswersAreBounded(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	store := with(v, token).open(t)
+
+	for _, status := range []int{http.StatusOK, http.StatusNotFound, http.StatusInternalServerError} {
+		ended := make(chan bool, 1)
+		v.handle(appPath, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(status)
+
+			_, err := io.WriteString(w, `{"data":{"a":"`)
+			for sent := 0; err == nil && sent < 10*maxAnswer; sent += 1 << 20 {
+				_, err = io.WriteString(w, strings.Repeat("a", 1<<20))
+			}
+
+			ended <- err != nil
+		})
+
+		if got := errorOf(t, read(t, store).Err); got.Code != codes.Unavailable && got.Code != codes.FailedPrecondition {
+			t.Errorf("%d: %v: %s", status, got.Code, got.Message)
+		}
+
+		if !<-ended {
+			t.Errorf("%d: the whole answer was read", status)
+		}
+	}
+}
+
+// A token is sent to the server of the config, and where that server's cluster
+// has its active node.
+func TestRedirects(t *testing.T) {
+	t.Parallel()
+
+	t.Run("of a standby node", func(t *testing.T) {
+		t.Parallel()
+
+		v := newVault(t)
+		store := with(v, token).open(t)
+		v.handle("secret/data/standby", func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/v1/"+appPath, http.StatusTemporaryRedirect)
+		})
+
+		result := store.Read(t.Context(), []provider.Read{{Key: "standby", Property: "a"}})[0]
+		if result.Err != nil || v.last(t, appPath).token != canary {
+			t.Errorf("the redirect was not followed: %+v", result)
+		}
+	})
+
+	for _, c := range []struct {
+		why string
+		to  func(thief *httptest.Server) http.HandlerFunc
+	}{
+		{
+			why: "to plain HTTP", to: func(thief *httptest.Server) http.HandlerFunc {
+				return func(w http.ResponseWriter, r *http.Request) {
+					http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
+				}
+			},
+		},
+		{
+			why: "and redirected again", to: func(thief *httptest.Server) http.HandlerFunc {
+				return func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/v1/"+appPath {
+						http.Redirect(w, r, "/v1/hop", http.StatusTemporaryRedirect)
+
+						return
+					}
+
+					http.Redirect(w, r, thief.URL, http.StatusTemporaryRedirect)
+				}
+			},
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			stolen := make(chan string, 10)
+			thief := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { stolen <- r.Header.Get("X-Vault-Token") }))
+			t.Cleanup(thief.Close)
+
+			v := newVault(t)
+			store := with(v, token).open(t)
+			v.handle(appPath, c.to(thief))
+			v.handle("hop", c.to(thief))
+
+			if got := errorOf(t, read(t, store).Err); got.Code != codes.Unavailable {
+				t.Errorf("%v: %s", got.Code, got.Message)
+			}
+
+			if len(stolen) != 0 {
+				t.Errorf("%d requests went there, the first with the token %q", len(stolen), <-stolen)
+			}
+		})
+	}
+}
+
+func TestCallerGoesAway(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	store := with(v, token).open(t)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	v.handle(appPath, func(_ http.ResponseWriter, r *http.Request) {
+		cancel()
+		<-r.Context().Done()
+	})
+
+	result := store.Read(ctx, []provider.Read{{Key: "app"}})[0]
+	if got := errorOf(t, result.Err); got.Code != codes.Canceled {
+		t.Errorf("%v: %s", got.Code, got.Message)
+	}
+}
+
+func TestCAProvider(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	source := metav1alpha1.CASource{ConfigMapRef: &metav1alpha1.ConfigMapKeySelector{Name: "ca", Key: "ca.crt"}}
+	store := with(v, func(s *setup) {
+		s.spec.CABundle, s.spec.CAProvider = nil, &source
+		s.references.bundle = func(got metav1alpha1.CASource) ([]byte, error) {
+			if diff := cmp.Diff(source, got); diff != "" {
+				t.Errorf("source (-want +got):\n%s", diff)
+			}
+
+			return v.certificate(), nil
+		}
+	}).open(t)
+
+	reads(t, store, "with the referenced bundle")
+}
+
+func TestWarnsOfPlainHTTP(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	plain := httptest.NewServer(v.Config.Handler)
+	t.Cleanup(plain.Close)
+
+	store := with(v, token, func(s *setup) { s.spec.Server = plain.URL }).open(t)
+
+	validation, err := store.Validate(t.Context())
+	if err != nil || len(validation.Warnings) != 1 || !strings.Contains(validation.Warnings[0], "unprotected") {
+		t.Errorf("%+v, %v", validation, err)
+	}
+}
+
+// Vault's library takes its settings from the environment, which is that of the
+// provider's Pod and no tenant's.
+func TestEnvironmentDoesNotCount(t *testing.T) {
+	t.Setenv("VAULT_TOKEN", "of-the-environment")
+	t.Setenv("VAULT_NAMESPACE", "of-the-environment")
+	t.Setenv("VAULT_ADDR", "http://127.0.0.1:1")
+	t.Setenv("VAULT_SKIP_VERIFY", "true")
+
+	v := newVault(t)
+	s := with(v)
+	store := s.open(t)
+
+	s.clock.pass(time.Minute)
+	reads(t, store, "of the config's server")
+
+	if err := store.Close(t.Context()); err != nil {
+		t.Error(err)
 	}
 
-	return err
+	for _, path := range []string{loginPath, renewPath, appPath, revokePath} {
+		if got := v.last(t, path); got.namespace != "" || got.token == "of-the-environment" {
+			t.Errorf("%s: %+v", path, got)
+		}
+	}
+
+	if _, err := with(v, func(s *setup) { s.spec.CABundle = nil }).try(t); err == nil {
+		t.Error("the server's certificate was not verified")
+	}
 }

@@ -31,6 +31,8 @@ type server struct {
 	t     *testing.T
 	dir   string
 	files *Files
+	// config is that of the listener, which lives as long as the server.
+	config *tls.Config
 
 	reloads atomic.Int32
 	mu      sync.Mutex
@@ -80,6 +82,8 @@ func newServer(t *testing.T, pair pkitest.Pair, bundle []byte) *server {
 		t.Fatal(err)
 	}
 
+	s.config = s.files.Config()
+
 	return s
 }
 
@@ -92,7 +96,7 @@ func (s *server) handshake(client *tls.Config) (*big.Int, error) {
 	refusal := make(chan error, 1)
 
 	go func() {
-		server := tls.Server(right, s.files.Config())
+		server := tls.Server(right, s.config)
 		err := server.HandshakeContext(s.t.Context())
 
 		if err == nil {

@@ -90,8 +90,8 @@ type VaultAuth struct {
 }
 
 // VaultKubernetesAuth logs in with a ServiceAccount's token: that of
-// serviceAccountRef, that in secretRef, or the provider Pod's own.
-// +kubebuilder:validation:XValidation:rule="!(has(self.serviceAccountRef) && has(self.secretRef))",message="set one of serviceAccountRef and secretRef"
+// serviceAccountRef, or that in secretRef.
+// +kubebuilder:validation:XValidation:rule="has(self.serviceAccountRef) != has(self.secretRef)",message="exactly one of serviceAccountRef and secretRef must be set"
 type VaultKubernetesAuth struct {
 	// MountPath of the auth method. Absent means kubernetes.
 	// +optional

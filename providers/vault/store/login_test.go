@@ -1,0 +1,625 @@
+package store
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+
+	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
+)
+
+const (
+	loginPath  = "auth/kubernetes/login"
+	renewPath  = "auth/token/renew-self"
+	lookupPath = "auth/token/lookup-self"
+	revokePath = "auth/token/revoke-self"
+	appPath    = "secret/data/app"
+)
+
+// What is sent to log in.
+func TestLogin(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why  string
+		edit func(*setup)
+		path string
+		want map[string]any
+	}{
+		{
+			why: "a ServiceAccount's token is for Vault alone", path: loginPath, edit: func(*setup) {},
+			want: map[string]any{"role": "reader", "jwt": canary + " of app for vault"},
+		},
+		{
+			why: "a token may stand in a Secret, with a line break behind it", path: loginPath,
+			edit: func(s *setup) {
+				s.spec.Auth.Kubernetes.ServiceAccountRef, s.spec.Auth.Kubernetes.SecretRef = nil, &metav1alpha1.SecretKeySelector{Name: "jwt", Key: "token"}
+			},
+			want: map[string]any{"role": "reader", "jwt": canary},
+		},
+		{
+			why: "the method may be mounted elsewhere", path: "auth/clusters/east/login",
+			edit: func(s *setup) { s.spec.Auth.Kubernetes.MountPath = "/clusters/east/" },
+			want: map[string]any{"role": "reader", "jwt": canary + " of app for vault"},
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			v.answer("auth/clusters/east/login", http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
+			with(v, c.edit).open(t)
+
+			got := v.last(t, c.path)
+			if diff := cmp.Diff(c.want, got.body); diff != "" {
+				t.Errorf("body (-want +got):\n%s", diff)
+			}
+
+			if got.token != "" {
+				t.Error("a token was sent to log in")
+			}
+		})
+	}
+}
+
+func TestTokenIsRenewedAtTwoThirds(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	s := with(v)
+	store := s.open(t)
+
+	reads(t, store, "at once")
+	s.clock.pass(59 * time.Second)
+	reads(t, store, "a second before two thirds of 90 s")
+
+	if len(v.got(renewPath)) != 0 || len(v.got(loginPath)) != 1 {
+		t.Fatal("the token was renewed before its time")
+	}
+
+	s.clock.pass(time.Second)
+	reads(t, store, "at two thirds")
+	reads(t, store, "once more")
+
+	if n := len(v.got(renewPath)); n != 1 {
+		t.Errorf("%d renewals, not 1", n)
+	}
+
+	if got := v.last(t, renewPath); got.token != canary+"-1" {
+		t.Error("another token was renewed")
+	}
+
+	s.clock.pass(59 * time.Second)
+	reads(t, store, "the renewal gave it a new life")
+
+	if len(v.got(renewPath)) != 1 || len(v.got(loginPath)) != 1 {
+		t.Error("the renewed token was not used to its two thirds")
+	}
+}
+
+// Where renewing does not help, another login does.
+func TestLogsInAgain(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why      string
+		edit     func(*vault)
+		renewals int
+	}{
+		{why: "the renewal is refused", edit: func(v *vault) { v.refuse(renewPath) }, renewals: 1},
+		{why: "Vault renews and answers no token", edit: func(v *vault) { v.answer(renewPath, http.StatusOK, `{"data":{}}`) }, renewals: 1},
+		{why: "the token cannot be renewed at all", edit: func(v *vault) { v.renewable = false }},
+		{why: "the token comes to its greatest age: each renewal would be shorter than the one before", edit: func(v *vault) { v.renewed = 44 }, renewals: 1},
+		{why: "the token has come to its greatest age: 0 s left are not no end", edit: func(v *vault) { v.renewed = 0 }, renewals: 1},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			c.edit(v)
+
+			s := with(v)
+			store := s.open(t)
+
+			s.clock.pass(time.Minute)
+			reads(t, store, "at two thirds")
+
+			if got := v.last(t, appPath); got.token != canary+"-2" {
+				t.Error("the read was not by the new login")
+			}
+
+			if renewals, logins := len(v.got(renewPath)), len(v.got(loginPath)); renewals != c.renewals || logins != 2 {
+				t.Errorf("%d renewals and %d logins", renewals, logins)
+			}
+		})
+	}
+
+	t.Run("the token has ended, and is not renewed first", func(t *testing.T) {
+		t.Parallel()
+
+		v := newVault(t)
+		s := with(v)
+		store := s.open(t)
+
+		s.clock.pass(90 * time.Second)
+		reads(t, store, "after its end")
+
+		if len(v.got(renewPath)) != 0 || len(v.got(loginPath)) != 2 {
+			t.Error("a token that has ended cannot be renewed")
+		}
+	})
+}
+
+func TestATokenWithoutAnEndIsKept(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	v.lease = 0
+	s := with(v)
+	store := s.open(t)
+
+	s.clock.pass(1000 * time.Hour)
+	reads(t, store, "much later")
+
+	if len(v.got(renewPath)) != 0 || len(v.got(loginPath)) != 1 {
+		t.Error("a token without an end was renewed or replaced")
+	}
+}
+
+// A Vault that is away for a moment must not cost a login that still holds.
+func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	s := with(v)
+	store := s.open(t)
+
+	v.answer(renewPath, http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`)
+	v.answer(loginPath, http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`)
+	s.clock.pass(time.Minute)
+	reads(t, store, "with the old token")
+
+	tries := len(v.got(loginPath))
+
+	s.clock.pass(lookupPause - time.Second)
+	reads(t, store, "with the old token")
+
+	if n := len(v.got(loginPath)); n != tries {
+		t.Errorf("%d tries within ten seconds", n-tries)
+	}
+
+	s.clock.pass(time.Second)
+	reads(t, store, "with the old token")
+
+	if n := len(v.got(loginPath)); n != tries+1 {
+		t.Errorf("after ten seconds %d tries, not one", n-tries)
+	}
+
+	s.clock.pass(20 * time.Second)
+
+	got := errorOf(t, read(t, store).Err)
+	if got.Code != codes.Unavailable || !got.StoreScope || !strings.Contains(got.Message, "Vault is sealed") {
+		t.Errorf("after the token's end: %+v", got)
+	}
+
+	v.handle(loginPath, nil)
+	reads(t, store, "when Vault is back")
+}
+
+// Vault answers 403 both to a token that has ended and to one without the
+// right to read.
+func TestRefusalsAreToldApart(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why    string
+		lookup func(*vault)
+		code   codes.Code
+	}{
+		{why: "the token is good: it is the right that lacks", lookup: func(*vault) {}, code: codes.PermissionDenied},
+		{why: "the token has ended", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
+		{why: "Vault is sealed: that proves nothing against the token", lookup: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":[]}`) }, code: codes.PermissionDenied},
+		{why: "Vault is asked too often: likewise, and a new login would be one more", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
+		{why: "somebody else answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			s := with(v)
+			store := s.open(t)
+			v.refuse(appPath)
+			c.lookup(v)
+
+			for range 3 {
+				if got := errorOf(t, read(t, store).Err); got.Code != c.code {
+					t.Errorf("%v: %s", got.Code, got.Message)
+				}
+			}
+
+			if n := len(v.got(lookupPath)); n != 1 {
+				t.Errorf("three refusals asked %d times about the token", n)
+			}
+
+			s.clock.pass(lookupPause)
+
+			_ = read(t, store)
+			_ = read(t, store)
+
+			if n := len(v.got(lookupPath)); n != 2 {
+				t.Errorf("ten seconds later it was asked %d times in all, not 2", n)
+			}
+		})
+	}
+
+	t.Run("what is known of a token says nothing of the next", func(t *testing.T) {
+		t.Parallel()
+
+		v := newVault(t)
+		v.renewable = false
+		s := with(v)
+		store := s.open(t)
+		s.clock.pass(59 * time.Second)
+		v.refuse(appPath)
+		v.refuse(lookupPath)
+
+		if got := errorOf(t, read(t, store).Err); got.Code != codes.Unauthenticated {
+			t.Fatalf("%v: %s", got.Code, got.Message)
+		}
+
+		v.handle(lookupPath, nil)
+		s.clock.pass(time.Second) // Two thirds: the next read logs in again.
+
+		if got := errorOf(t, read(t, store).Err); got.Code != codes.PermissionDenied {
+			t.Errorf("%v: %s", got.Code, got.Message)
+		}
+	})
+
+	t.Run("a caller that goes away has found nothing out", func(t *testing.T) {
+		t.Parallel()
+
+		v := newVault(t)
+		store := with(v).open(t)
+		v.refuse(appPath)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		v.handle(lookupPath, func(w http.ResponseWriter, r *http.Request) {
+			cancel()
+			<-r.Context().Done()
+			w.WriteHeader(http.StatusForbidden)
+		})
+
+		_ = store.Read(ctx, []provider.Read{{Key: "app"}})
+
+		v.refuse(lookupPath)
+
+		if got := errorOf(t, read(t, store).Err); got.Code != codes.Unauthenticated {
+			t.Errorf("the next caller got %v: %s", got.Code, got.Message)
+		}
+	})
+}
+
+func TestClose(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why     string
+		edit    func(*setup)
+		vault   func(*vault)
+		revokes int
+		err     string
+	}{
+		{why: "a login of the store's own is ended: nobody else knows its token", edit: func(*setup) {}, vault: func(*vault) {}, revokes: 1},
+		{why: "a token of the config may be somebody else's too", edit: token, vault: func(*vault) {}},
+		{why: "a login that cannot be ended is told", edit: func(*setup) {}, vault: func(v *vault) { v.refuse(revokePath) }, revokes: 1, err: "cannot revoke the login"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			c.vault(v)
+
+			store := with(v, c.edit).open(t)
+			reads(t, store, "before")
+
+			err := store.Close(t.Context())
+			if (err == nil) != (c.err == "") || err != nil && !strings.Contains(errorOf(t, err).Message, c.err) {
+				t.Errorf("closing: %v", err)
+			}
+
+			if n := len(v.got(revokePath)); n != c.revokes {
+				t.Errorf("%d revocations, not %d", n, c.revokes)
+			}
+
+			if c.revokes > 0 && v.last(t, revokePath).token != canary+"-1" {
+				t.Error("another token was revoked")
+			}
+		})
+	}
+}
+
+// The token belongs to the namespace of the login, the secrets to the engine's.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why               string
+		namespace, auth   string
+		wantRead, wantOwn string
+	}{
+		{why: "none: the header is not sent"},
+		{why: "the engine's is that of the login", namespace: "team", wantRead: "team", wantOwn: "team"},
+		{why: "the login may be made in another", namespace: "team/a", auth: "team", wantRead: "team/a", wantOwn: "team"},
+		{why: "only the login's", auth: "team", wantOwn: "team"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			s := with(v, func(s *setup) { s.spec.Namespace, s.spec.Auth.Namespace = c.namespace, c.auth })
+			store := s.open(t)
+
+			s.clock.pass(time.Minute)
+			reads(t, store, "with a renewed login")
+
+			if _, err := store.Validate(t.Context()); err != nil {
+				t.Error(err)
+			}
+
+			if err := store.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+
+			for path, want := range map[string]string{appPath: c.wantRead, loginPath: c.wantOwn, renewPath: c.wantOwn, lookupPath: c.wantOwn, revokePath: c.wantOwn} {
+				if got := v.last(t, path).namespace; got != want {
+					t.Errorf("%s came for namespace %q, not %q", path, got, want)
+				}
+			}
+		})
+	}
+}
+
+// What keeps a login from being made, and what the operator makes of it.
+func TestLoginFails(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why    string
+		edit   func(*setup)
+		vault  func(*vault)
+		code   codes.Code
+		reason string
+		want   string
+	}{
+		{
+			why: "no method", edit: func(s *setup) { s.spec.Auth = v2alpha1.VaultAuth{} },
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set tokenSecretRef or kubernetes",
+		},
+		{
+			why:  "the provider Pod's own token is never sent: the tenant who chooses the server would get it",
+			edit: func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef = nil },
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set serviceAccountRef or secretRef",
+		},
+		{
+			why:  "a token's Secret is missing: the resolver's error comes as it is",
+			edit: both(token, func(s *setup) { s.references.secret = missingSecret }),
+			code: codes.FailedPrecondition, reason: pb.ReasonReferenceNotFound, want: "it does not exist",
+		},
+		{
+			why: "a ServiceAccount token's Secret is missing: likewise",
+			edit: func(s *setup) {
+				s.spec.Auth.Kubernetes.ServiceAccountRef, s.spec.Auth.Kubernetes.SecretRef = nil, &metav1alpha1.SecretKeySelector{Name: "jwt", Key: "token"}
+				s.references.secret = missingSecret
+			},
+			code: codes.FailedPrecondition, reason: pb.ReasonReferenceNotFound, want: "it does not exist",
+		},
+		{
+			why: "a ServiceAccount is missing: likewise",
+			edit: func(s *setup) {
+				s.references.account = func(metav1alpha1.ServiceAccountSelector, []string) (string, error) {
+					return "", provider.InvalidConfig("it does not exist")
+				}
+			},
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "it does not exist",
+		},
+		{
+			why: "an empty token",
+			edit: both(token, func(s *setup) {
+				s.references.secret = func(metav1alpha1.SecretKeySelector) ([]byte, error) { return []byte(" \n"), nil }
+			}),
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: `spec.auth.tokenSecretRef: key "token" of Secret "vault" is empty`,
+		},
+		{
+			why: "a token with another line behind it",
+			edit: both(token, func(s *setup) {
+				s.references.secret = func(metav1alpha1.SecretKeySelector) ([]byte, error) { return []byte(canary + "\nX: y"), nil }
+			}),
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "is no token",
+		},
+		{
+			why: "a refused login is one of the store", vault: func(v *vault) { v.refuse(loginPath) },
+			code: codes.Unauthenticated, reason: pb.ReasonUnauthenticated, want: `cannot log in to role "reader" at auth/kubernetes: Vault refuses`,
+		},
+		{
+			why: "an unknown role, as Vault answers it", vault: func(v *vault) {
+				v.answer(loginPath, http.StatusBadRequest, `{"errors":["invalid role name \"reader\""]}`)
+			},
+			code: codes.Unauthenticated, reason: pb.ReasonUnauthenticated, want: `invalid role name "reader"`,
+		},
+		{
+			why: "a method that is not mounted is no missing secret: targets would be deleted for it", edit: func(s *setup) { s.spec.Auth.Kubernetes.MountPath = "none" },
+			vault: func(v *vault) {
+				v.answer("auth/none/login", http.StatusNotFound, `{"errors":["no handler for route"]}`)
+			},
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "no handler for route",
+		},
+		{
+			why: "no answer of a token", vault: func(v *vault) { v.answer(loginPath, http.StatusOK, `{"data":{}}`) },
+			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "Vault answered no token",
+		},
+		{
+			why: "a server that echoes what it was sent", vault: func(v *vault) { v.answer(loginPath, http.StatusForbidden, `you sent `+canary) },
+			code: codes.Unauthenticated, reason: pb.ReasonUnauthenticated, want: "Vault refuses: Forbidden",
+		},
+		{
+			why: "a server whose certificate nobody vouches for", edit: func(s *setup) { s.spec.CABundle = nil },
+			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "x509",
+		},
+		{
+			why: "nobody there", vault: func(v *vault) { v.Listener.Close() },
+			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "refused",
+		},
+		{
+			why: "a bundle that is none", edit: func(s *setup) { s.spec.CABundle = []byte("x") },
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "spec.caBundle holds no PEM certificate",
+		},
+		{
+			why: "a referenced bundle that is none", edit: func(s *setup) {
+				s.spec.CABundle, s.spec.CAProvider = nil, &metav1alpha1.CASource{}
+				s.references.bundle = func(metav1alpha1.CASource) ([]byte, error) { return nil, nil }
+			},
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "spec.caProvider holds no PEM certificate",
+		},
+		{
+			why: "a referenced bundle that is missing", edit: func(s *setup) {
+				s.spec.CABundle, s.spec.CAProvider = nil, &metav1alpha1.CASource{}
+				s.references.bundle = func(metav1alpha1.CASource) ([]byte, error) { return nil, provider.InvalidConfig("no such ConfigMap") }
+			},
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "no such ConfigMap",
+		},
+		{
+			why: "a server that is no URL", edit: func(s *setup) { s.spec.Server = "https://a b" },
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "spec.server",
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			if c.vault != nil {
+				c.vault(v)
+			}
+
+			s := with(v)
+			if c.edit != nil {
+				c.edit(s)
+			}
+
+			_, err := s.try(t)
+
+			got := errorOf(t, err)
+			if got.Code != c.code || got.Reason != c.reason || !strings.Contains(got.Message, c.want) {
+				t.Errorf("%v %s: %s", got.Code, got.Reason, got.Message)
+			}
+
+			if !got.StoreScope {
+				t.Error("no read works without a login: the error is the store's")
+			}
+		})
+	}
+}
+
+func both(edits ...func(*setup)) func(*setup) {
+	return func(s *setup) {
+		for _, edit := range edits {
+			edit(s)
+		}
+	}
+}
+
+func missingSecret(metav1alpha1.SecretKeySelector) ([]byte, error) {
+	e := provider.InvalidConfig("it does not exist")
+	e.Reason = pb.ReasonReferenceNotFound
+
+	return nil, e
+}
+
+// The login that is made anew in the middle of a store's life fails like the
+// first: above all it never looks like a missing secret.
+func TestALaterLoginFails(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	s := with(v)
+	store := s.open(t)
+
+	v.answer(loginPath, http.StatusNotFound, `{"errors":["no handler for route"]}`)
+	s.clock.pass(2 * time.Minute)
+
+	if got := errorOf(t, read(t, store).Err); got.Code != codes.FailedPrecondition {
+		t.Errorf("%v: %s", got.Code, got.Message)
+	}
+}
+
+func TestConcurrentReadsShareOneLogin(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	s := with(v)
+	store := s.open(t)
+
+	s.clock.pass(2 * time.Minute)
+
+	var wait sync.WaitGroup
+
+	for range 10 {
+		wait.Go(func() {
+			if result := store.Read(t.Context(), []provider.Read{{Key: "app", Property: "a"}})[0]; result.Err != nil {
+				t.Error(result.Err)
+			}
+		})
+	}
+
+	wait.Wait()
+
+	if n := len(v.got(loginPath)); n != 2 {
+		t.Errorf("%d logins, not 2", n)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why   string
+		vault func(*vault)
+		code  codes.Code
+		want  string
+	}{
+		{why: "the token holds", vault: func(*vault) {}},
+		{why: "the token has ended", vault: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated, want: "cannot use the token: Vault refuses: 2 errors occurred"},
+		{why: "Vault is sealed: that is no verdict", vault: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`) }, code: codes.Unavailable, want: "Vault is sealed"},
+		{why: "Vault is asked too often: nor is that", vault: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":["quota"]}`) }, code: codes.ResourceExhausted, want: "quota"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			store := with(v, token).open(t)
+			c.vault(v)
+
+			validation, err := store.Validate(t.Context())
+			if c.code != codes.OK {
+				if got := errorOf(t, err); got.Code != c.code || !strings.Contains(got.Message, c.want) {
+					t.Errorf("%v: %s", got.Code, got.Message)
+				}
+
+				return
+			}
+
+			if diff := cmp.Diff(provider.Validation{}, validation); err != nil || diff != "" {
+				t.Errorf("%v, validation (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
