@@ -6,6 +6,7 @@ require github.com/external-secrets/eso/api v0.1.0 // indirect
 
 require (
 	github.com/external-secrets/eso/sdk v0.1.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/apimachinery v0.37.0
 )

@@ -3,8 +3,10 @@ package store
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -12,6 +14,8 @@ import (
 
 	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func open(t *testing.T, spec v2alpha1.FakeSpec) *Store {
 	t.Helper()
@@ -96,5 +100,81 @@ func TestLatencyEndsWithTheCall(t *testing.T) {
 
 	if got := provider.AsError(s.Read(ctx, []provider.Read{{Key: "a"}})[0].Err); got.Code != codes.DeadlineExceeded {
 		t.Errorf("err = %v", got)
+	}
+}
+
+// Latency is added to a read and to a validation, and to no more: the keys of a
+// batch are read at the same time.
+func TestLatency(t *testing.T) {
+	t.Parallel()
+
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, v2alpha1.FakeSpec{
+			Data:    []v2alpha1.FakeSecret{{Key: "a", Value: "1"}, {Key: "b", Value: "2"}},
+			Latency: &metav1.Duration{Duration: 3 * time.Second},
+		})
+		began := time.Now()
+
+		results := s.Read(t.Context(), []provider.Read{{Key: "a"}, {Key: "b"}})
+		if took := time.Since(began); took != 3*time.Second || string(results[0].Value)+string(results[1].Value) != "12" {
+			t.Errorf("%+v after %s", results, took)
+		}
+
+		began = time.Now()
+
+		if _, err := s.Validate(t.Context()); err != nil || time.Since(began) != 3*time.Second {
+			t.Errorf("Validate: %v after %s", err, time.Since(began))
+		}
+	})
+}
+
+// Equal revisions mean equal answers, and nothing else makes them equal.
+func TestRevision(t *testing.T) {
+	t.Parallel()
+
+	spec := v2alpha1.FakeSpec{Data: []v2alpha1.FakeSecret{{Key: "a", Value: "1", Metadata: map[string]string{"x": "y"}}}}
+	first := open(t, spec).Read(t.Context(), []provider.Read{{Key: "a"}})[0]
+
+	again := open(t, spec).Read(t.Context(), []provider.Read{{Key: "a", KnownRevision: first.Revision}})[0]
+	if !again.NotModified || again.Value != nil {
+		t.Errorf("another store of the same config: %+v", again)
+	}
+
+	if metadata := open(t, spec).Read(t.Context(), []provider.Read{{Key: "a", Metadata: true, KnownRevision: first.Revision}})[0]; metadata.NotModified {
+		t.Error("the metadata has the revision of the value")
+	}
+
+	spec.Data[0].Value = "2"
+
+	if changed := open(t, spec).Read(t.Context(), []provider.Read{{Key: "a", KnownRevision: first.Revision}})[0]; changed.NotModified || string(changed.Value) != "2" {
+		t.Errorf("a changed value: %+v", changed)
+	}
+}
+
+func TestNotFoundSaysWhat(t *testing.T) {
+	t.Parallel()
+
+	s := open(t, v2alpha1.FakeSpec{Data: []v2alpha1.FakeSecret{{Key: "a", Version: "1", Value: "x"}}})
+
+	for _, c := range []struct {
+		why  string
+		read provider.Read
+		want string
+	}{
+		{"the key is not there", provider.Read{Key: "b", Version: "1"}, `secret "b" does not exist`},
+		{"the key is there and the version is not", provider.Read{Key: "a", Version: "2"}, `secret "a" has no version "2"`},
+	} {
+		if got := s.Read(t.Context(), []provider.Read{c.read})[0].Err; got == nil || got.Error() != c.want {
+			t.Errorf("%s: %v", c.why, got)
+		}
+	}
+
+	s = open(t, v2alpha1.FakeSpec{Error: &v2alpha1.FakeError{Code: "Unavailable"}})
+	if got := s.Read(t.Context(), []provider.Read{{Key: "a"}})[0].Err; got == nil || got.Error() == "" {
+		t.Errorf("a fault without a message: %v", got)
+	}
+
+	if err := s.Close(t.Context()); err != nil {
+		t.Errorf("Close: %v", err)
 	}
 }
