@@ -93,7 +93,7 @@ for check in "${checks[@]}"; do
     printf 'ok    %-16s %3ds\n' "$check" "$((SECONDS - begin))"
   else
     printf 'FAIL  %-16s %3ds\n' "$check" "$((SECONDS - begin))"
-    sed 's/^/      /' "$log" | head -100
+    sed -n '1,100s/^/      /p' "$log"
     sed -n "/^# /{N;s/^# \(.*\)\nverify-$check() {/      => \1/p}" "$0"
     failed+=("$check")
   fi

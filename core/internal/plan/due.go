@@ -28,6 +28,20 @@ type Due struct {
 	Next time.Duration
 }
 
+// atOnce is the shortest wait that a work queue does not take for none.
+const atOnce = time.Millisecond
+
+// Again is the wait until the object has to be looked at again: what has become
+// due while it was being synced, because the store was slow or the interval is
+// short, must not be forgotten. 0 means that only a change brings it back.
+func (d Due) Again() time.Duration {
+	if d.Now {
+		return atOnce
+	}
+
+	return d.Next
+}
+
 // Decide says whether an ExternalSecret is due. dependencies is the digest of
 // the stores as they are now; intact says whether the target is as the last
 // sync left it.

@@ -71,6 +71,11 @@ func TestDecide(t *testing.T) {
 				t.Fatalf("due = %+v", due)
 			}
 
+			// An object that nobody looks at again is lost.
+			if again := due.Again() > 0; again == c.never {
+				t.Errorf("due = %+v, again after %s", due, due.Again())
+			}
+
 			if wait := due.Next > 0; wait != (!c.want && !c.never) {
 				t.Errorf("due = %+v", due)
 			}

@@ -138,6 +138,10 @@ func TestLogsInAgain(t *testing.T) {
 				t.Error("the read was not by the new login")
 			}
 
+			if got := v.last(t, loginPath); got.token != "" {
+				t.Error("the old token was sent to log in")
+			}
+
 			if renewals, logins := len(v.got(renewPath)), len(v.got(loginPath)); renewals != c.renewals || logins != 2 {
 				t.Errorf("%d renewals and %d logins", renewals, logins)
 			}
@@ -526,6 +530,10 @@ func TestLoginFails(t *testing.T) {
 				t.Error("no read works without a login: the error is the store's")
 			}
 		})
+	}
+
+	if got := provider.AsError(loginError("log in", context.DeadlineExceeded)); got.Code != codes.DeadlineExceeded || !got.StoreScope {
+		t.Errorf("a login that takes too long concerns the store: %+v", got)
 	}
 }
 

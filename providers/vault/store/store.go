@@ -26,6 +26,8 @@ const (
 	requestTimeout  = 20 * time.Second
 	// maxAnswer bounds an answer of a server that the config's author chose.
 	maxAnswer = 8 << 20
+	// maxRedirect bounds what is read of one that only redirects.
+	maxRedirect = 64 << 10
 )
 
 // Store reads one key/value engine.
@@ -106,6 +108,8 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 
 	if response.StatusCode >= http.StatusMultipleChoices && response.StatusCode < http.StatusBadRequest {
+		// Read to its end, so that the connection can be used again.
+		_, _ = io.CopyN(io.Discard, response.Body, maxRedirect)
 		response.Body.Close()
 		response.Body = http.NoBody
 	}

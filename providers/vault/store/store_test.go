@@ -255,9 +255,15 @@ func TestRedirects(t *testing.T) {
 			http.Redirect(w, r, "/v1/"+appPath, http.StatusTemporaryRedirect)
 		})
 
-		result := store.Read(t.Context(), []provider.Read{{Key: "standby", Property: "a"}})[0]
-		if result.Err != nil || v.last(t, appPath).token != canary {
-			t.Errorf("the redirect was not followed: %+v", result)
+		for range 10 {
+			result := store.Read(t.Context(), []provider.Read{{Key: "standby", Property: "a"}})[0]
+			if result.Err != nil || v.last(t, appPath).token != canary {
+				t.Fatalf("the redirect was not followed: %+v", result)
+			}
+		}
+
+		if opened, _ := v.connections(); opened > 2 {
+			t.Errorf("ten redirects took %d connections", opened)
 		}
 	})
 
@@ -326,6 +332,26 @@ func TestCallerGoesAway(t *testing.T) {
 	result := store.Read(ctx, []provider.Read{{Key: "app"}})[0]
 	if got := errorOf(t, result.Err); got.Code != codes.Canceled {
 		t.Errorf("%v: %s", got.Code, got.Message)
+	}
+}
+
+func TestCloseLeavesNoConnection(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	store := with(v).open(t)
+	reads(t, store, "over a connection")
+
+	if err := store.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, open := v.connections(); open == 0 {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%d connections are open", open)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -71,6 +72,8 @@ type vault struct {
 
 	mu       sync.Mutex
 	requests []request
+	// opened and closed count connections.
+	opened, closed int
 	// answers by path below /v1/ come before the usual ones.
 	answers map[string]http.HandlerFunc
 	logins  int
@@ -88,6 +91,7 @@ func newVault(t *testing.T) *vault {
 	v.Server = httptest.NewUnstartedServer(http.HandlerFunc(v.serve))
 	// That a client refuses the certificate is part of some tests.
 	v.Config.ErrorLog = log.New(io.Discard, "", 0)
+	v.Config.ConnState = v.connection
 	v.StartTLS()
 	t.Cleanup(v.Close)
 
@@ -129,6 +133,27 @@ func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.Error(w, `{"errors":[]}`, http.StatusNotFound)
 	}
+}
+
+func (v *vault) connection(_ net.Conn, state http.ConnState) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+
+	switch state {
+	case http.StateNew:
+		v.opened++
+	case http.StateClosed:
+		v.closed++
+	case http.StateActive, http.StateIdle, http.StateHijacked:
+	}
+}
+
+// connections that were opened, and those that are still open.
+func (v *vault) connections() (opened, open int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+
+	return v.opened, v.opened - v.closed
 }
 
 // answer makes a path answer a status and a body from now on.

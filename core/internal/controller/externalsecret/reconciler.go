@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	due := plan.Decide(es, dependencies, apply.Intact(es, target), r.now())
 	if !due.Now {
-		return reconcile.Result{RequeueAfter: due.Next}, nil
+		return reconcile.Result{RequeueAfter: due.Again()}, nil
 	}
 
 	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	r.written.remember(es, outcome.ResourceVersion)
 
-	return reconcile.Result{RequeueAfter: plan.Decide(es, dependencies, true, r.now()).Next}, nil
+	return reconcile.Result{RequeueAfter: plan.Decide(es, dependencies, true, r.now()).Again()}, nil
 }
 
 // dependencies digests what the ExternalSecret's stores are at present.
