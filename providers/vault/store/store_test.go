@@ -335,23 +335,43 @@ func TestCallerGoesAway(t *testing.T) {
 	}
 }
 
-func TestCloseLeavesNoConnection(t *testing.T) {
+func TestLeavesNoConnection(t *testing.T) {
 	t.Parallel()
 
-	v := newVault(t)
-	store := with(v).open(t)
-	reads(t, store, "over a connection")
+	for _, c := range []struct {
+		why string
+		use func(*testing.T, *vault)
+	}{
+		{why: "a store that was closed", use: func(t *testing.T, v *vault) {
+			store := with(v).open(t)
+			reads(t, store, "over a connection")
 
-	if err := store.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+			if err := store.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{why: "a store that could not be made", use: func(t *testing.T, v *vault) {
+			v.refuse(loginPath)
 
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if _, open := v.connections(); open == 0 {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("%d connections are open", open)
-		}
+			if _, err := with(v).try(t); err == nil {
+				t.Fatal("it was made")
+			}
+		}},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			c.use(t, v)
+
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				if _, open := v.connections(); open == 0 {
+					break
+				} else if time.Now().After(deadline) {
+					t.Fatalf("%d connections are open", open)
+				}
+			}
+		})
 	}
 }
 
