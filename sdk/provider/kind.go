@@ -83,6 +83,10 @@ func StoreKind[C any, P interface {
 		capabilities = append(capabilities, pb.Capability_CAPABILITY_READ)
 	}
 
+	if _, ok := any(zero).(Finder); ok {
+		capabilities = append(capabilities, pb.Capability_CAPABILITY_FIND)
+	}
+
 	return Kind{
 		gvk:          gvk,
 		addToScheme:  addToScheme,

@@ -1,6 +1,9 @@
 package provider
 
-import "context"
+import (
+	"context"
+	"regexp"
+)
 
 // Store is one backend client, made from one provider config for one
 // authentication namespace. Its methods are called concurrently, from its
@@ -25,6 +28,51 @@ type Reader interface {
 	// order. What fails all of them, such as a refused login, is the error of
 	// each. An empty batch is never asked for.
 	Read(ctx context.Context, reads []Read) []Result
+}
+
+// Finder is a Store that finds secrets by their names and tags.
+type Finder interface {
+	Store
+
+	// Find calls found with each secret that matches, once, in any order, and
+	// one at a time. An error that found gives ends the search: Find returns
+	// it. A Find that returns nil has told of every secret that matches.
+	Find(ctx context.Context, query Query, found func(Found) error) error
+}
+
+// Query says which secrets are looked for. What is empty does not narrow the
+// search.
+type Query struct {
+	// Path to look below, in the backend's own terms; nil means everywhere.
+	Path *string
+	// Name that a secret's key must match; nil matches all.
+	Name *regexp.Regexp
+	// Tags that a secret must have.
+	Tags map[string]string
+}
+
+// Matches tells whether a secret's key and tags match. Path is the store's own
+// to judge.
+func (q Query) Matches(key string, tags map[string]string) bool {
+	if q.Name != nil && !q.Name.MatchString(key) {
+		return false
+	}
+
+	for name, value := range q.Tags {
+		if has, ok := tags[name]; !ok || has != value {
+			return false
+		}
+	}
+
+	return true
+}
+
+// Found is a secret that Find tells of.
+type Found struct {
+	// Key by which Read would find the secret; never empty.
+	Key string
+	// Value of the whole secret.
+	Value []byte
 }
 
 // Shape of what a read answers.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"path"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,17 +33,57 @@ func (o *observer) unary(ctx context.Context, request any, info *grpc.UnaryServe
 
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			// The panic's text may hold what was being worked on: only its
-			// type and place are told.
-			o.log.Error("panic", "method", info.FullMethod, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
-			err = &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: "the provider has a defect: it panicked; its log says where"}
-			response = nil
+			response, err = nil, o.panicked(info.FullMethod, panicked)
 		}
 
 		o.done(ctx, request, response, info.FullMethod, time.Since(began), err)
 	}()
 
 	return handler(ctx, request)
+}
+
+// stream does the same for calls that answer a stream.
+func (o *observer) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	// Those of other services, such as a watch of the health, last as long as
+	// their caller likes.
+	if !strings.HasPrefix(info.FullMethod, "/externalsecrets.provider.") {
+		return handler(server, stream)
+	}
+
+	began, recorded := time.Now(), &recordedStream{ServerStream: stream}
+
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = o.panicked(info.FullMethod, panicked)
+		}
+
+		o.done(stream.Context(), recorded.request, nil, info.FullMethod, time.Since(began), err)
+	}()
+
+	return handler(server, recorded)
+}
+
+// recordedStream keeps the request.
+type recordedStream struct {
+	grpc.ServerStream
+
+	request any
+}
+
+// RecvMsg reads the request.
+func (r *recordedStream) RecvMsg(message any) error {
+	err := r.ServerStream.RecvMsg(message)
+	r.request = message
+
+	return err
+}
+
+// panicked logs a panic. Its text may hold what was being worked on: only its
+// type and place are told.
+func (o *observer) panicked(method string, panicked any) error {
+	o.log.Error("panic", "method", method, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
+
+	return &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: "the provider has a defect: it panicked; its log says where"}
 }
 
 func (o *observer) done(ctx context.Context, request, response any, method string, took time.Duration, err error) {

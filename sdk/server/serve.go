@@ -90,7 +90,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	sessions := session.New(kube, p.Kinds, session.Options{Log: log})
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
-	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(watcher.unary))
+	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(watcher.unary), grpc.ChainStreamInterceptor(watcher.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
 	status := &ownStatus{meter: meter}

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -18,7 +19,10 @@ import (
 // Store serves one Fake.
 type Store struct{ spec v2alpha1.FakeSpec }
 
-var _ provider.Reader = (*Store)(nil)
+var (
+	_ provider.Reader = (*Store)(nil)
+	_ provider.Finder = (*Store)(nil)
+)
 
 // New makes the store of a config.
 func New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
@@ -28,6 +32,35 @@ func New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Sto
 // Read answers from the list.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	return document.Read(ctx, reads, s.fetch)
+}
+
+// Find gives the latest version of each secret whose key lies below the path,
+// with its labels for tags.
+func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
+	if err := s.misbehave(ctx); err != nil {
+		return err
+	}
+
+	told := map[string]bool{}
+
+	for _, secret := range s.spec.Data {
+		if told[secret.Key] || (query.Path != nil && !strings.HasPrefix(secret.Key, *query.Path)) {
+			continue
+		}
+
+		told[secret.Key] = true
+		latest, _ := s.find(secret.Key, "")
+
+		if !query.Matches(secret.Key, latest.Metadata) {
+			continue
+		}
+
+		if err := found(provider.Found{Key: secret.Key, Value: raw(latest)}); err != nil {
+			return err
+		}
+	}
+
+	return nil
 }
 
 // Validate answers the config's error, where it has one.
@@ -52,10 +85,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 		return document.Document{}, provider.NotFound("secret %q does not exist", key)
 	}
 
-	raw := []byte(found.Value)
-	if found.BinaryValue != nil {
-		raw = found.BinaryValue
-	}
+	value := raw(found)
 
 	if metadata {
 		labels := found.Metadata
@@ -64,14 +94,22 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 		}
 
 		var err error
-		if raw, err = json.Marshal(labels); err != nil {
+		if value, err = json.Marshal(labels); err != nil {
 			return document.Document{}, err
 		}
 	}
 
-	sum := sha256.Sum256(raw)
+	sum := sha256.Sum256(value)
 
-	return document.Document{Raw: raw, Revision: hex.EncodeToString(sum[:8])}, nil
+	return document.Document{Raw: value, Revision: hex.EncodeToString(sum[:8])}, nil
+}
+
+func raw(secret *v2alpha1.FakeSecret) []byte {
+	if secret.BinaryValue != nil {
+		return secret.BinaryValue
+	}
+
+	return []byte(secret.Value)
 }
 
 // find gives the wanted version of a secret, the last one listed where version

@@ -23,6 +23,9 @@ type engine struct {
 	version v2alpha1.KVVersion
 }
 
+// v2 tells whether the engine keeps versions.
+func (e engine) v2() bool { return e.version != v2alpha1.KVv1 }
+
 // reserved tells whether a mount is Vault's own. Where the first part of a key
 // is the mount, a key could lead there: auth/token/lookup-self answers the
 // store's own token.
@@ -48,7 +51,7 @@ type location struct {
 // 2, the "data" that the API puts after it; it may not leave the mount, nor
 // lead to what Vault keeps for itself.
 func (e engine) locate(key, version string, metadata bool) (location, error) {
-	v2 := e.version != v2alpha1.KVv1
+	v2 := e.v2()
 
 	mount, rest := strings.Trim(e.mount, "/"), strings.Trim(key, "/")
 

@@ -43,7 +43,10 @@ type Store struct {
 	versions map[string]string
 }
 
-var _ provider.Reader = (*Store)(nil)
+var (
+	_ provider.Reader = (*Store)(nil)
+	_ provider.Finder = (*Store)(nil)
+)
 
 // New makes the store of a config and logs in.
 func New(ctx context.Context, env provider.Environment, config *v2alpha1.Vault) (*Store, error) {

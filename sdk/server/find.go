@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"unicode/utf8"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+const (
+	// findBytes and findEntries are how much of an answer travels at a time.
+	findBytes   = 256 << 10
+	findEntries = 500
+	// maxRegexp bounds an expression, in bytes.
+	maxRegexp = 4096
+)
+
+// FindSecrets streams what a store finds. A store whose login the backend
+// refuses before anything was found is made anew, once.
+func (s *storeService) FindSecrets(request *pb.FindSecretsRequest, stream grpc.ServerStreamingServer[pb.FindSecretsResponse]) error {
+	if err := checkUse(request.GetContext()); err != nil {
+		return err
+	}
+
+	query, err := queryOf(request)
+	if err != nil {
+		return err
+	}
+
+	out := &findStream{stream: stream, limit: int(request.GetMaxResults()), seen: map[string]bool{}}
+
+	fresh, err := s.find(stream.Context(), request.GetContext(), query, out)
+	if isRefusal(err) && !fresh && len(out.seen) == 0 {
+		_, err = s.find(stream.Context(), request.GetContext(), query, out)
+	}
+
+	if err != nil {
+		return provider.AsError(err)
+	}
+
+	return out.flush()
+}
+
+func (s *storeService) find(ctx context.Context, call *pb.CallContext, query provider.Query, out *findStream) (fresh bool, err error) {
+	use, err := s.sessions.Acquire(ctx, call)
+	if err != nil {
+		return false, err
+	}
+	defer use.Release()
+
+	finder, ok := use.Store.(provider.Finder)
+	if !ok {
+		return false, provider.Unsupported("%s does not find secrets", call.GetConfig().GetKind())
+	}
+
+	err = finder.Find(ctx, query, out.add)
+	if isRefusal(err) {
+		use.Discard()
+	}
+
+	return use.Fresh, err
+}
+
+func queryOf(request *pb.FindSecretsRequest) (provider.Query, error) {
+	query := provider.Query{Path: request.Path, Tags: request.GetTags()} //nolint:protogetter // absent differs from empty
+
+	expression := request.GetNameRegexp()
+
+	switch {
+	case expression == "":
+		return query, nil
+	case len(expression) > maxRegexp:
+		return query, provider.InvalidRequest("name_regexp has %d bytes, more than %d", len(expression), maxRegexp)
+	}
+
+	var err error
+	if query.Name, err = regexp.Compile(expression); err != nil {
+		return query, provider.InvalidRequest("name_regexp: %v", err)
+	}
+
+	return query, nil
+}
+
+// findStream collects what is found into messages.
+type findStream struct {
+	stream grpc.ServerStreamingServer[pb.FindSecretsResponse]
+	limit  int
+	seen   map[string]bool
+
+	pending *pb.FindSecretsResponse
+	size    int
+}
+
+// add takes one secret.
+func (f *findStream) add(found provider.Found) error {
+	size := len(found.Key) + len(found.Value)
+
+	switch {
+	case f.limit > 0 && len(f.seen) == f.limit:
+		return tooLarge("more than %d secrets match: narrow find by path, name or tags", f.limit)
+	case size > maxMessageBytes-findBytes:
+		return tooLarge("the secret %q has %d bytes: a message holds %d", found.Key, size, maxMessageBytes-findBytes)
+	case found.Key == "" || f.seen[found.Key]:
+		return &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: fmt.Sprintf("the provider has a defect: it found %q twice, or without a name", found.Key)}
+	case !utf8.ValidString(found.Key):
+		return provider.InvalidRequest("a secret has a key that is not UTF-8: %q", found.Key)
+	}
+
+	if f.pending != nil && (f.size+size > findBytes || len(f.pending.GetEntries()) == findEntries) {
+		if err := f.flush(); err != nil {
+			return err
+		}
+	}
+
+	if f.pending == nil {
+		f.pending = &pb.FindSecretsResponse{}
+	}
+
+	f.seen[found.Key] = true
+	f.size += size
+	f.pending.Entries = append(f.pending.Entries, &pb.SecretEntry{Key: found.Key, Value: found.Value})
+
+	return nil
+}
+
+// flush sends what is collected.
+func (f *findStream) flush() error {
+	if f.pending == nil {
+		return nil
+	}
+
+	message := f.pending
+	f.pending, f.size = nil, 0
+
+	return f.stream.Send(message)
+}
+
+func tooLarge(format string, args ...any) error {
+	return &provider.Error{Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge, Message: fmt.Sprintf(format, args...)}
+}
