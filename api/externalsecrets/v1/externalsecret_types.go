@@ -18,6 +18,32 @@ const (
 	ReasonSecretMissing = "SecretMissing"
 	// ReasonSecretSyncedError: the last sync failed.
 	ReasonSecretSyncedError = "SecretSyncedError"
+	// ReasonResourceSynced, ReasonResourceDeleted, ReasonResourceMissing and
+	// ReasonResourceSyncedError are the same for a target that is no Secret.
+	ReasonResourceSynced      = "ResourceSynced"
+	ReasonResourceDeleted     = "ResourceDeleted"
+	ReasonResourceMissing     = "ResourceMissing"
+	ReasonResourceSyncedError = "ResourceSyncedError"
+	// ReasonOtherController: a store that is named belongs to another
+	// operator, which syncs the ExternalSecret too.
+	ReasonOtherController = "OtherController"
+)
+
+// Values of TemplateItem's TemplateAs.
+const (
+	// TemplateAsValues makes the item one key. It is the default.
+	TemplateAsValues = "Values"
+	// TemplateAsKeysAndValues makes the rendered item a YAML map.
+	TemplateAsKeysAndValues = "KeysAndValues"
+)
+
+// Values of Template's MergePolicy.
+const (
+	// TemplateReplace puts the template's keys in place of what was fetched. It
+	// is the default.
+	TemplateReplace = "Replace"
+	// TemplateMerge adds them to it.
+	TemplateMerge = "Merge"
 )
 
 // StoreRef names a store.
@@ -271,6 +297,25 @@ type Rewrite struct {
 	// +optional
 	Transform *RewriteTransform `json:"transform,omitempty"`
 }
+
+// Values of RewriteMerge's fields.
+const (
+	// MergePriorityStrict refuses a key of priority that is absent. It is the
+	// default.
+	MergePriorityStrict = "Strict"
+	// MergePriorityIgnoreNotFound ignores it.
+	MergePriorityIgnoreNotFound = "IgnoreNotFound"
+	// MergeConflictError refuses a field that two objects have, unless priority
+	// decides. It is the default.
+	MergeConflictError = "Error"
+	// MergeConflictIgnore lets the later object win.
+	MergeConflictIgnore = "Ignore"
+	// MergeExtract makes each field of the merged object a key. It is the
+	// default.
+	MergeExtract = "Extract"
+	// MergeJSON puts the merged object under one key, as JSON.
+	MergeJSON = "JSON"
+)
 
 // RewriteMerge merges the JSON objects that the values are.
 type RewriteMerge struct {
@@ -585,6 +630,11 @@ type ExternalSecretStatus struct {
 	// SyncedDependencies changes whenever a store that was read changes.
 	// +optional
 	SyncedDependencies string `json:"syncedDependencies,omitempty"`
+
+	// SyncedForceSync is a digest of the force-sync annotation at the last
+	// successful sync.
+	// +optional
+	SyncedForceSync string `json:"syncedForceSync,omitempty"`
 
 	// Conditions; type Ready says whether the target is in sync.
 	// +optional

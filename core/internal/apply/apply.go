@@ -22,10 +22,11 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/marker"
+	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/render"
 )
 
-// Change says what a write did.
+// Change says what became of the target.
 type Change int
 
 const (
@@ -35,9 +36,11 @@ const (
 	Created
 	// Updated: the target differed.
 	Updated
+	// Deleted: the target is gone.
+	Deleted
 )
 
-// Outcome of an Apply.
+// Outcome of an Apply or Delete.
 type Outcome struct {
 	Change Change
 	// ResourceVersion of the target after a write.
@@ -47,67 +50,115 @@ type Outcome struct {
 	Removed []string
 }
 
-// OwnershipError says that the target belongs to somebody else. Only a change
-// of an object ends it.
+// OwnershipError says that the target must not be written: it belongs to
+// somebody else, or cannot become what it should be. Only a change of an object
+// ends it.
 type OwnershipError struct{ Message string }
 
 // Error gives the message.
 func (e *OwnershipError) Error() string { return e.Message }
 
+// GoneError says that a target that is only added to has been deleted
+// meanwhile.
+type GoneError struct{ Name string }
+
+// Error names the target.
+func (e *GoneError) Error() string { return fmt.Sprintf("Secret %q is gone", e.Name) }
+
 // Applier writes targets.
 type Applier struct {
 	client client.Client
+	direct client.Reader
 }
 
 // New makes an applier. c reads the metadata of managed Secrets from a cache
-// and writes to the API server.
-func New(c client.Client) *Applier { return &Applier{client: c} }
+// and writes to the API server; direct reads from the API server.
+func New(c client.Client, direct client.Reader) *Applier { return &Applier{client: c, direct: direct} }
 
-// Observe gives the metadata of a target; nil where none is known.
-func (a *Applier) Observe(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
-	object := secretMetadata(namespace, name)
+// Observe gives the metadata of a target; nil where there is none, as far as
+// the policies need to know. Those that add to a Secret which others made have
+// it read from the API server the first time.
+func (a *Applier) Observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1.PartialObjectMetadata, error) {
+	target := plan.TargetOf(es)
+	if target.Creation == esv1.CreationNone {
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
 
+	object := secretMetadata(es.Namespace, target.Name)
 	err := a.client.Get(ctx, client.ObjectKeyFromObject(object), object)
+
+	switch {
+	case err == nil && (target.Replaces() || ours(es, object)):
+		return object, nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("cannot read the metadata of Secret %q in namespace %q: %w", target.Name, es.Namespace, err)
+	case target.Replaces():
+		return nil, nil //nolint:nilnil // absence is an answer here
+	}
+
+	return a.look(ctx, es.Namespace, target.Name)
+}
+
+// look reads a Secret that is not this ExternalSecret's yet: only that tells
+// whether it may be written to.
+func (a *Applier) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	secret := &corev1.Secret{}
+	err := a.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // absence is an answer here
 	case err != nil:
-		return nil, fmt.Errorf("cannot read the metadata of Secret %q in namespace %q: %w", name, namespace, err)
-	default:
-		return object, nil
+		return nil, fmt.Errorf("cannot read Secret %q in namespace %q: %w", name, namespace, err)
+	case plan.ForbiddenType(string(secret.Type)):
+		return nil, &OwnershipError{Message: fmt.Sprintf("Secret %q is of type %s, which gives its reader an identity in the cluster: it is never written to", name, secret.Type)}
 	}
+
+	object := secretMetadata(namespace, name)
+	object.ObjectMeta = secret.ObjectMeta
+
+	return object, nil
 }
 
 // Apply makes the target be what was rendered. current is what Observe gave.
 func (a *Applier) Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
-	if err := foreign(es, current); err != nil {
+	if target.Creation == esv1.CreationNone {
+		return Outcome{}, nil
+	}
+
+	if current == nil && !target.Creates() {
+		return Outcome{}, &GoneError{Name: target.Name}
+	}
+
+	if err := foreign(es, target, current); err != nil {
 		return Outcome{}, err
+	}
+
+	var outcome Outcome
+
+	if target.Owns() {
+		var err error
+		if outcome.Removed, err = a.removeRenamed(ctx, es, target.Name); err != nil {
+			return Outcome{}, err
+		}
 	}
 
 	labels, annotations := metadata(es, target)
+	if unchanged(es, target, current, labels, annotations) {
+		return outcome, nil
+	}
 
-	removed, err := a.removeRenamed(ctx, es, target.Name)
+	if err := a.adopt(ctx, current, marker.FieldManager(es.Name)); err != nil {
+		return Outcome{}, err
+	}
+
+	written, err := a.write(ctx, es, target, current, labels, annotations)
 	if err != nil {
 		return Outcome{}, err
 	}
 
-	if unchanged(es, current, labels, annotations) {
-		return Outcome{Removed: removed}, nil
-	}
-
-	manager := marker.FieldManager(es.Name)
-	if err := a.adopt(ctx, current, manager); err != nil {
-		return Outcome{}, err
-	}
-
-	written, err := a.write(ctx, es, target, manager, labels, annotations)
-	if err != nil {
-		return Outcome{}, err
-	}
-
-	outcome := Outcome{Change: Updated, Removed: removed}
-	if current == nil {
+	outcome.Change = Updated
+	if current == nil && !older(written, es) {
 		outcome.Change = Created
 	}
 
@@ -115,12 +166,27 @@ func (a *Applier) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		outcome.ResourceVersion = *written.ResourceVersion
 	}
 
+	if !target.Replaces() {
+		return outcome, nil
+	}
+
 	return outcome, a.removeForeignKeys(ctx, es, target, written, &outcome)
 }
 
-// foreign refuses a target that another controller owns.
-func foreign(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) error {
-	if current == nil {
+// older tells whether a Secret was there before the ExternalSecret: such a one
+// was taken over, not made. The API server alone sets both times.
+func older(written *corev1apply.SecretApplyConfiguration, es *esv1.ExternalSecret) bool {
+	if written.ObjectMetaApplyConfiguration == nil || written.CreationTimestamp == nil {
+		return false
+	}
+
+	return written.CreationTimestamp.Time.Before(es.CreationTimestamp.Time)
+}
+
+// foreign refuses a target that another controller owns, where the
+// ExternalSecret would be its master.
+func foreign(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) error {
+	if current == nil || !target.Replaces() {
 		return nil
 	}
 
@@ -143,21 +209,38 @@ func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotatio
 	}
 
 	labels[esv1.LabelManaged] = esv1.LabelManagedValue
-	labels[esv1.LabelOwner] = marker.Owner(es.Namespace, es.Name)
-	annotations[esv1.AnnotationDataHash] = marker.DataHash(target.Data)
-	annotations[AnnotationKeysHash] = marker.KeysHash(marker.Keys(target.Data))
+	if target.Owns() {
+		labels[esv1.LabelOwner] = marker.Owner(es.Namespace, es.Name)
+	}
+
+	data, keys := marker.DataHash(target.Data), marker.KeysHash(marker.Keys(target.Data))
+
+	if target.Replaces() {
+		annotations[esv1.AnnotationDataHash] = data
+		annotations[AnnotationKeysHash] = keys
+	} else {
+		// Several may add to one Secret: to each its own.
+		annotations[mergedAnnotation(es)] = keys + "." + data
+	}
 
 	return labels, annotations
 }
 
-func unchanged(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata, labels, annotations map[string]string) bool {
-	if !Intact(es, current) {
+func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string) bool {
+	if !intact(es, target.Target, current) {
 		return false
 	}
 
 	mine, _ := ownership(current, marker.FieldManager(es.Name))
 
-	return sameMetadata(mine.labels, current.Labels, labels) && sameMetadata(mine.annotations, current.Annotations, annotations)
+	return mine.immutable == target.Immutable &&
+		metav1.IsControlledBy(current, es) == target.Owns() &&
+		containsAll(current.Finalizers, target.Finalizers) &&
+		sameMetadata(mine.labels, current.Labels, labels) && sameMetadata(mine.annotations, current.Annotations, annotations)
+}
+
+func containsAll(have, want []string) bool {
+	return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
 }
 
 // adopt turns what an older operator wrote by Update into what was applied, or
@@ -185,29 +268,66 @@ func (a *Applier) adopt(ctx context.Context, current *metav1.PartialObjectMetada
 	return nil
 }
 
+// defaultType of a Secret that is made.
+const defaultType = string(corev1.SecretTypeOpaque)
+
 func (a *Applier) write(
-	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, manager string, labels, annotations map[string]string,
+	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string,
 ) (*corev1apply.SecretApplyConfiguration, error) {
 	secret := corev1apply.Secret(target.Name, es.Namespace).
 		WithLabels(labels).
 		WithAnnotations(annotations).
-		WithOwnerReferences(metav1apply.OwnerReference().
-			WithAPIVersion(esv1.GroupVersion.String()).WithKind(esv1.ExternalSecretKind).
-			WithName(es.Name).WithUID(es.UID).WithController(true).WithBlockOwnerDeletion(true)).
-		WithType(corev1.SecretType(target.Type)).
+		WithFinalizers(target.Finalizers...).
 		WithData(target.Data)
 
-	err := a.client.Apply(ctx, secret, client.FieldOwner(manager), client.ForceOwnership)
+	if target.Owns() {
+		secret.WithOwnerReferences(metav1apply.OwnerReference().
+			WithAPIVersion(esv1.GroupVersion.String()).WithKind(esv1.ExternalSecretKind).
+			WithName(es.Name).WithUID(es.UID).WithController(true).WithBlockOwnerDeletion(true))
+	}
+
+	secretType := target.Type
 
 	switch {
-	case err == nil:
-		return secret, nil
-	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "Only one reference can have Controller set to true"):
-		return nil, &OwnershipError{Message: fmt.Sprintf("Secret %q is owned by another controller; name another target in spec.target.name", target.Name)}
-	case apierrors.IsInvalid(err) && strings.Contains(err.Error(), "type: Invalid value"):
-		return nil, &OwnershipError{Message: fmt.Sprintf("Secret %q exists with another type than %s, and a Secret's type cannot change; delete it or name another target in spec.target.name", target.Name, target.Type)}
+	case current == nil || target.Replaces():
+		if secretType == "" {
+			secretType = defaultType
+		}
 	default:
-		return nil, fmt.Errorf("cannot write Secret %q: %w", target.Name, scrub(err))
+		// Without it, a target that is gone would be made.
+		secret.WithUID(current.UID)
+	}
+
+	if secretType != "" {
+		secret.WithType(corev1.SecretType(secretType))
+	}
+
+	if target.Immutable {
+		secret.WithImmutable(true)
+	}
+
+	err := a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
+	if err != nil {
+		return nil, writeError(target.Name, secretType, err)
+	}
+
+	return secret, nil
+}
+
+func writeError(name, secretType string, err error) error {
+	text := err.Error()
+
+	switch {
+	case apierrors.IsConflict(err) && strings.Contains(text, "uid mismatch"), apierrors.IsNotFound(err) && !strings.Contains(text, "namespaces"):
+		return &GoneError{Name: name}
+	case apierrors.IsInvalid(err) && strings.Contains(text, "Only one reference can have Controller set to true"):
+		return &OwnershipError{Message: fmt.Sprintf("Secret %q is owned by another controller; name another target in spec.target.name", name)}
+	case apierrors.IsInvalid(err) && strings.Contains(text, "type: Invalid value"):
+		return &OwnershipError{Message: fmt.Sprintf("Secret %q exists with another type than %s, and a Secret's type cannot change; delete it or name another target in spec.target.name", name, secretType)}
+	case apierrors.IsInvalid(err) && strings.Contains(text, "field is immutable when `immutable` is set"):
+		return &OwnershipError{Message: fmt.Sprintf("Secret %q is immutable, and differs from what it should be; delete it, set spec.target.immutable, or name another target in spec.target.name", name)}
+	default:
+		return fmt.Errorf("cannot write Secret %q: %w", name, scrub(err))
 	}
 }
 
@@ -230,7 +350,7 @@ func scrub(err error) error {
 }
 
 // removeForeignKeys removes what the target holds besides what was applied:
-// with creationPolicy Owner the ExternalSecret alone says what is in it.
+// the ExternalSecret alone says what is in it.
 func (a *Applier) removeForeignKeys(
 	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, written *corev1apply.SecretApplyConfiguration, outcome *Outcome,
 ) error {
@@ -261,6 +381,32 @@ func (a *Applier) removeForeignKeys(
 	return nil
 }
 
+// Delete deletes the target, which the stores have nothing for any more. One
+// that the ExternalSecret does not own stays.
+func (a *Applier) Delete(ctx context.Context, es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) (Outcome, error) {
+	if current == nil || current.DeletionTimestamp != nil {
+		return Outcome{}, nil
+	}
+
+	if !metav1.IsControlledBy(current, es) {
+		return Outcome{}, &OwnershipError{Message: fmt.Sprintf(
+			"the stores have nothing for Secret %q any more, and it is not deleted: the ExternalSecret does not own it (deletionPolicy Delete goes with creationPolicy Owner)", current.Name)}
+	}
+
+	if err := a.client.Delete(ctx, secretMetadata(current.Namespace, current.Name), exactly(current)); client.IgnoreNotFound(err) != nil {
+		return Outcome{}, fmt.Errorf("cannot delete Secret %q: %w", current.Name, err)
+	}
+
+	return Outcome{Change: Deleted}, nil
+}
+
+// exactly lets a request go to the object as it was seen, and to no other.
+func exactly(object *metav1.PartialObjectMetadata) client.Preconditions {
+	uid, version := object.UID, object.ResourceVersion
+
+	return client.Preconditions{UID: &uid, ResourceVersion: &version}
+}
+
 // removeRenamed deletes Secrets that the ExternalSecret owns under another
 // name than its target's.
 func (a *Applier) removeRenamed(ctx context.Context, es *esv1.ExternalSecret, name string) ([]string, error) {
@@ -279,10 +425,7 @@ func (a *Applier) removeRenamed(ctx context.Context, es *esv1.ExternalSecret, na
 			continue
 		}
 
-		old.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-
-		uid := old.UID
-		if err := a.client.Delete(ctx, old, client.Preconditions{UID: &uid}); client.IgnoreNotFound(err) != nil {
+		if err := a.client.Delete(ctx, secretMetadata(old.Namespace, old.Name), exactly(old)); client.IgnoreNotFound(err) != nil {
 			return nil, fmt.Errorf("cannot delete Secret %q, which is no longer the target: %w", old.Name, err)
 		}
 

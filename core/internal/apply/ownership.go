@@ -11,6 +11,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/marker"
+	"github.com/external-secrets/eso/core/internal/plan"
 )
 
 // AnnotationKeysHash holds the digest of the keys that were written, so that a
@@ -20,25 +21,75 @@ const AnnotationKeysHash = "reconcile.external-secrets.io/data-keys"
 // owned is what a field manager owns of a Secret.
 type owned struct {
 	data, labels, annotations []string
+	immutable                 bool
 }
 
-// Intact tells whether a target is as the operator left it: still the
-// ExternalSecret's, with all the keys that were written, and none of somebody
-// else's.
-func Intact(es *esv1.ExternalSecret, target *metav1.PartialObjectMetadata) bool {
-	if target == nil || target.DeletionTimestamp != nil {
+// annotationMerged is followed by the digest of an ExternalSecret's name. It
+// holds the digests of keys and data that this ExternalSecret added to a Secret
+// which is not its own.
+const annotationMerged = "merged.reconcile.external-secrets.io/"
+
+func mergedAnnotation(es *esv1.ExternalSecret) string {
+	return annotationMerged + marker.Digest(es.Name)
+}
+
+// Intact tells whether a target is as the operator left it, as far as its
+// policy cares: with all the keys that were written and, where the
+// ExternalSecret is its master, none of somebody else's.
+func Intact(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
+	target := plan.TargetOf(es)
+
+	switch target.Creation {
+	case esv1.CreationNone, esv1.CreationOrphan:
+		// An orphan is set right when its store is read again.
+		return true
+	case esv1.CreationOwner, esv1.CreationMerge, esv1.CreationCreateOrMerge:
+		return intact(es, target, current)
+	default:
+		return false
+	}
+}
+
+func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
+	if current == nil || current.DeletionTimestamp != nil || current.Labels[esv1.LabelManaged] != esv1.LabelManagedValue {
 		return false
 	}
 
-	if target.Labels[esv1.LabelManaged] != esv1.LabelManagedValue ||
-		target.Labels[esv1.LabelOwner] != marker.Owner(es.Namespace, es.Name) ||
-		!metav1.IsControlledBy(target, es) {
+	if target.Owns() && (current.Labels[esv1.LabelOwner] != marker.Owner(es.Namespace, es.Name) || !metav1.IsControlledBy(current, es)) {
 		return false
 	}
 
-	mine, foreign := ownership(target, marker.FieldManager(es.Name))
+	mine, foreign := ownership(current, marker.FieldManager(es.Name))
+	if mine == nil {
+		return false
+	}
 
-	return mine != nil && len(foreign) == 0 && target.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+	if target.Replaces() {
+		return len(foreign) == 0 && current.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+	}
+
+	keys, _, _ := strings.Cut(current.Annotations[mergedAnnotation(es)], ".")
+
+	return keys == marker.KeysHash(mine.data)
+}
+
+// Frozen tells whether a target is there and immutable, as the ExternalSecret
+// wants it: then there is nothing left to do.
+func Frozen(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
+	if current == nil || current.DeletionTimestamp != nil || !plan.TargetOf(es).Immutable {
+		return false
+	}
+
+	mine, _ := ownership(current, marker.FieldManager(es.Name))
+
+	return mine != nil && mine.immutable
+}
+
+// ours tells whether the ExternalSecret has written to a Secret before.
+func ours(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
+	mine, _ := ownership(current, marker.FieldManager(es.Name))
+
+	return mine != nil
 }
 
 // ownership gives what the field manager applied, nil where it never did, and
@@ -72,8 +123,9 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 	}
 
 	var fields struct {
-		Data     map[string]json.RawMessage `json:"f:data"`
-		Metadata struct {
+		Data      map[string]json.RawMessage `json:"f:data"`
+		Immutable json.RawMessage            `json:"f:immutable"`
+		Metadata  struct {
 			Labels      map[string]json.RawMessage `json:"f:labels"`
 			Annotations map[string]json.RawMessage `json:"f:annotations"`
 		} `json:"f:metadata"`
@@ -83,7 +135,10 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 		return owned{}
 	}
 
-	return owned{data: names(fields.Data), labels: names(fields.Metadata.Labels), annotations: names(fields.Metadata.Annotations)}
+	return owned{
+		data: names(fields.Data), labels: names(fields.Metadata.Labels), annotations: names(fields.Metadata.Annotations),
+		immutable: fields.Immutable != nil,
+	}
 }
 
 func names(fields map[string]json.RawMessage) []string {

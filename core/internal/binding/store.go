@@ -120,3 +120,21 @@ func (s *Store) Gated() error {
 		return nil
 	}
 }
+
+// Healthy tells whether the store was Ready, at its present generation, when it
+// was last validated.
+func (s *Store) Healthy() bool {
+	ready := s.Ready()
+
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == s.Object.GetGeneration()
+}
+
+// Since tells when the store became what it is, Ready or not; empty where that
+// is not known.
+func (s *Store) Since() string {
+	if ready := s.Ready(); ready != nil {
+		return string(ready.Status) + ready.LastTransitionTime.UTC().Format(time.RFC3339)
+	}
+
+	return ""
+}

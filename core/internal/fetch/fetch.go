@@ -11,9 +11,12 @@ import (
 	"sync"
 	"time"
 
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
 	"github.com/external-secrets/eso/core/internal/binding"
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/render"
 	"github.com/external-secrets/eso/core/internal/source"
 )
 
@@ -24,25 +27,27 @@ const shownFailures = 3
 type Failure struct {
 	// Entry that failed.
 	Entry plan.Entry
-	// Store and Read that the entry asked for.
+	// Store that the entry asked.
 	Store plan.Store
-	Read  plan.Read
 	// Err is the reason.
 	Err *providerclient.Error
+	// Unproven says that the deletion policy would have taken the secret for
+	// gone, had the store been well.
+	Unproven bool
+
+	// asked says what was asked for.
+	asked string
 }
 
 // String names entry, store, key and reason.
 func (f Failure) String() string {
-	text := fmt.Sprintf("%s: %s: key %q", f.Entry.Field, f.Store, f.Read.Key)
-	if f.Read.Property != "" {
-		text += fmt.Sprintf(" property %q", f.Read.Property)
+	text := fmt.Sprintf("%s: %s: %s: %s", f.Entry.Field, f.Store, f.asked, f.Err.Error())
+
+	if f.Unproven {
+		text += "; the store is not Ready, so that this does not prove that the secret is gone"
 	}
 
-	if f.Read.Version != "" {
-		text += fmt.Sprintf(" version %q", f.Read.Version)
-	}
-
-	return text + ": " + f.Err.Error()
+	return text
 }
 
 // Error says what could not be read: whole stores, or single entries.
@@ -68,7 +73,7 @@ func (e *Error) Error() string {
 	for _, f := range e.Stores {
 		text := f.Err.Error()
 		if name := f.Batch.Store.String(); !strings.Contains(text, name) {
-			text = fmt.Sprintf("%s (keys %s): %s", name, keys(f.Batch.Reads), text)
+			text = fmt.Sprintf("%s (%s): %s", name, asked(f.Batch), text)
 		}
 
 		texts = append(texts, text)
@@ -124,82 +129,218 @@ func (e *Error) Permanent() bool {
 	return true
 }
 
-func keys(reads []plan.Read) string {
-	names := make([]string, 0, shownFailures)
+// asked says what a batch asks for.
+func asked(batch plan.Batch) string {
+	texts := make([]string, 0, len(batch.Reads)+len(batch.Finds))
 
-	for i, read := range reads {
-		if i == shownFailures {
-			names = append(names, fmt.Sprintf("and %d more", len(reads)-i))
-
-			break
-		}
-
-		names = append(names, fmt.Sprintf("%q", read.Key))
+	for _, read := range batch.Reads {
+		texts = append(texts, fmt.Sprintf("key %q", read.Key))
 	}
 
-	return strings.Join(names, ", ")
+	for _, find := range batch.Finds {
+		texts = append(texts, find.String())
+	}
+
+	if more := len(texts) - shownFailures; more > 0 {
+		texts = append(texts[:shownFailures], fmt.Sprintf("and %d more", more))
+	}
+
+	return strings.Join(texts, ", ")
 }
 
-// Fetch reads what the plan needs, on behalf of a namespace, and answers one
-// result per entry of the plan. An error is an *Error.
-func Fetch(ctx context.Context, openers source.Registry, p *plan.Plan, namespace string) ([]source.Result, error) {
-	batches := make([][]source.Result, len(p.Batches))
-	failures := make([]error, len(p.Batches))
+// askedOf says what an entry of a plan asks for.
+func askedOf(p *plan.Plan, entry plan.Entry) string {
+	batch := p.Batches[entry.Batch]
+	if entry.Find {
+		return batch.Finds[entry.Read].String()
+	}
+
+	read := batch.Reads[entry.Read]
+	text := fmt.Sprintf("key %q", read.Key)
+
+	if read.Property != "" {
+		text += fmt.Sprintf(" property %q", read.Property)
+	}
+
+	if read.Version != "" {
+		text += fmt.Sprintf(" version %q", read.Version)
+	}
+
+	return text
+}
+
+// Answers are what the stores of a plan answered: per batch its reads, then its
+// finds.
+type Answers [][]source.Result
+
+// Opened are the stores of a plan, ready to be asked.
+type Opened struct {
+	plan     *plan.Plan
+	sources  []source.Source
+	failures []error
+}
+
+// Open opens the stores of a plan on behalf of a namespace. A store that cannot
+// be opened is told by Fetch, together with what fails there.
+func Open(ctx context.Context, openers source.Registry, p *plan.Plan, namespace string) *Opened {
+	o := &Opened{plan: p, sources: make([]source.Source, len(p.Batches)), failures: make([]error, len(p.Batches))}
+
+	for i, batch := range p.Batches {
+		opener, err := openers.Opener(batch.Store, batch.Field)
+		if err == nil {
+			o.sources[i], err = opener.Open(ctx, batch.Store, namespace)
+		}
+
+		o.failures[i] = err
+	}
+
+	return o
+}
+
+// Lanes that a fetch takes up: the providers and stores that it keeps busy.
+func (o *Opened) Lanes() []source.Lane {
+	var lanes []source.Lane
+
+	for _, s := range o.sources {
+		if s != nil {
+			lanes = append(lanes, s.Lane())
+		}
+	}
+
+	return lanes
+}
+
+// Fetch asks all stores at the same time, and gives one value per entry of the
+// plan. last is what an earlier fetch of the same plan and the same stores was
+// answered, or nil: what has not changed since need not travel. An error is an
+// *Error.
+func (o *Opened) Fetch(ctx context.Context, last Answers) ([]render.Value, Answers, error) {
+	answers := make(Answers, len(o.sources))
 
 	var wait sync.WaitGroup
 
-	for i, batch := range p.Batches {
+	for i, s := range o.sources {
+		if s == nil {
+			continue
+		}
+
+		var known []source.Result
+		if i < len(last) {
+			known = last[i]
+		}
+
 		wait.Go(func() {
-			batches[i], failures[i] = read(ctx, openers, batch, namespace)
+			answers[i], o.failures[i] = ask(ctx, s, o.plan.Batches[i], known)
 		})
 	}
 
 	wait.Wait()
 
-	return assemble(p, batches, failures)
-}
-
-func read(ctx context.Context, openers source.Registry, batch plan.Batch, namespace string) ([]source.Result, error) {
-	opener, err := openers.Opener(batch.Store, batch.Field)
+	values, err := o.assemble(answers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 
-	open, err := opener.Open(ctx, batch.Store, namespace)
-	if err != nil {
-		return nil, err
-	}
-
-	return open.Read(ctx, batch.Reads)
+	return values, answers, nil
 }
 
-// assemble gives each entry its result.
-func assemble(p *plan.Plan, batches [][]source.Result, failures []error) ([]source.Result, error) {
-	failed := &Error{}
+func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.Result) ([]source.Result, error) {
+	var results []source.Result
 
-	for i, err := range failures {
-		if err != nil {
-			failed.Stores = append(failed.Stores, StoreFailure{Batch: p.Batches[i], Err: err})
+	if len(batch.Reads) > 0 {
+		known := make([]string, len(batch.Reads))
+
+		for i := range known {
+			if i < len(last) && last[i].Err == nil {
+				known[i] = last[i].Revision
+			}
+		}
+
+		var err error
+		if results, err = s.Read(ctx, batch.Reads, known); err != nil {
+			return nil, err
+		}
+
+		for i := range results {
+			if results[i].NotModified {
+				results[i] = last[i]
+			}
 		}
 	}
 
-	results := make([]source.Result, len(p.Entries))
+	for _, find := range batch.Finds {
+		found, err := s.Find(ctx, find)
+
+		typed, ok := errors.AsType[*providerclient.Error](err)
+
+		switch {
+		case ok && typed.Item:
+			results = append(results, source.Result{Err: typed})
+		case err != nil:
+			return nil, err
+		default:
+			results = append(results, source.Result{Map: found})
+		}
+	}
+
+	return results, nil
+}
+
+// Values gives the values of what was fetched before.
+func Values(p *plan.Plan, answers Answers) []render.Value {
+	values := make([]render.Value, len(p.Entries))
 
 	for i, entry := range p.Entries {
-		if failures[entry.Batch] != nil {
+		result := answers[entry.Batch][index(p, entry)]
+		values[i] = render.Value{Value: result.Value, Map: result.Map, Absent: result.Err != nil, Asked: askedOf(p, entry)}
+	}
+
+	return values
+}
+
+// index of an entry's answer.
+func index(p *plan.Plan, entry plan.Entry) int {
+	if entry.Find {
+		return len(p.Batches[entry.Batch].Reads) + entry.Read
+	}
+
+	return entry.Read
+}
+
+// assemble gives each entry its value.
+func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
+	failed := &Error{}
+
+	for i, err := range o.failures {
+		if err != nil {
+			failed.Stores = append(failed.Stores, StoreFailure{Batch: o.plan.Batches[i], Err: err})
+		}
+	}
+
+	for _, entry := range o.plan.Entries {
+		if o.failures[entry.Batch] != nil {
 			continue
 		}
 
-		results[i] = batches[entry.Batch][entry.Read]
-		if results[i].Err != nil {
-			batch := p.Batches[entry.Batch]
-			failed.Entries = append(failed.Entries, Failure{Entry: entry, Store: batch.Store, Read: batch.Reads[entry.Read], Err: results[i].Err})
+		err := answers[entry.Batch][index(o.plan, entry)].Err
+		if err == nil {
+			continue
 		}
+
+		// What is proven absent is left out of the target by these policies.
+		gone := err.NotFound() && o.plan.Target.Deletion != esv1.DeletionRetain
+		if gone && o.sources[entry.Batch].Healthy() {
+			continue
+		}
+
+		failed.Entries = append(failed.Entries, Failure{
+			Entry: entry, Store: o.plan.Batches[entry.Batch].Store, Err: err, Unproven: gone, asked: askedOf(o.plan, entry),
+		})
 	}
 
 	if len(failed.Stores) > 0 || len(failed.Entries) > 0 {
 		return nil, failed
 	}
 
-	return results, nil
+	return Values(o.plan, answers), nil
 }

@@ -34,11 +34,14 @@ func DataHash(data map[string][]byte) string { return sum(fmt.Sprintf("%+v", dat
 func KeysHash(keys []string) string {
 	sorted := slices.Sorted(slices.Values(keys))
 
-	return sum(strings.Join(sorted, "\n"))[:16]
+	return Digest(strings.Join(sorted, "\n"))
 }
 
 // Keys of a Secret's data, for KeysHash.
 func Keys(data map[string][]byte) []string { return slices.Collect(maps.Keys(data)) }
+
+// Digest is a short digest of a text that is no secret.
+func Digest(text string) string { return sum(text)[:16] }
 
 // Owner is the value of the created-by label for an ExternalSecret.
 func Owner(namespace, name string) string { return sum(namespace + "/" + name) }

@@ -27,8 +27,10 @@ import (
 	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
 	"github.com/external-secrets/eso/core/internal/controller/secretstore"
 	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/render"
 	"github.com/external-secrets/eso/core/internal/report"
 	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/template"
 	"github.com/external-secrets/eso/core/internal/version"
 )
 
@@ -123,9 +125,20 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		return fmt.Errorf("cannot watch namespaces: %w", err)
 	}
 
-	openers := source.Registry{v2alpha1.GroupVersion.String(): source.NewV2Alpha1(cached, resolver, pool)}
+	var secrets *externalsecret.Reconciler
 
-	return externalsecret.New(cached, openers, report.New(cached, events)).SetupWithManager(ctx, mgr, options.Concurrent)
+	openers := source.Registry{v2alpha1.GroupVersion.String(): source.NewV2Alpha1(cached, resolver, pool, options.MaxFound,
+		func(kind, namespace, name string) { secrets.StoreRecovered(kind, namespace, name) })}
+
+	secrets = externalsecret.New(externalsecret.Dependencies{
+		Client: cached, Direct: direct, Openers: openers, Reporter: report.New(cached, events),
+		Renderer: render.New(
+			template.New(template.Options{Left: options.LeftDelimiter, Right: options.RightDelimiter}),
+			template.New(template.Options{}),
+		),
+	}, externalsecret.Options{Class: options.Class, Concurrent: options.Concurrent, MemoryBytes: options.MemoryBytes})
+
+	return secrets.SetupWithManager(ctx, mgr)
 }
 
 func newScheme() (*runtime.Scheme, error) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"time"
@@ -34,6 +35,12 @@ type Options struct {
 	// QPS and Burst of the Kubernetes client; a negative QPS means unlimited.
 	QPS   float64
 	Burst int
+	// MemoryBytes bounds what is remembered of what stores answered.
+	MemoryBytes int
+	// MaxFound is the largest number of secrets that one find may answer.
+	MaxFound int
+	// LeftDelimiter and RightDelimiter of templates.
+	LeftDelimiter, RightDelimiter string
 	// StoreRefreshInterval of stores that name none.
 	StoreRefreshInterval time.Duration
 	// Namespace of the operator, where its CA is kept.
@@ -56,9 +63,13 @@ func (o *Options) Register(flags *flag.FlagSet) {
 	flags.StringVar(&o.Class, "controller-class", "default", "class of this operator: stores whose spec.controller names another are left alone")
 	flags.BoolVar(&o.LeaderElection, "enable-leader-election", false, "let one of several replicas work")
 	flags.StringVar(&o.LeaderElectionID, "leader-election-id", "external-secrets-controller", "name of the Lease of the leader election")
-	flags.IntVar(&o.Concurrent, "concurrent", 32, "ExternalSecrets that are synced at the same time")
+	flags.IntVar(&o.Concurrent, "concurrent", 64, "ExternalSecrets that are synced at the same time")
 	flags.Float64Var(&o.QPS, "client-qps", -1, "requests per second to the API server; negative for no limit but the API server's own priority and fairness")
 	flags.IntVar(&o.Burst, "client-burst", 100, "burst of requests to the API server where client-qps sets a limit")
+	flags.IntVar(&o.MemoryBytes, "value-memory-bytes", 32<<20, "what is kept in memory of what stores answered last, in bytes: targets are repaired from it, and unchanged values need not travel; 0 keeps nothing")
+	flags.IntVar(&o.MaxFound, "find-limit", 10000, "largest number of secrets that one find may match; more are an error")
+	flags.StringVar(&o.LeftDelimiter, "template-left-delimiter", "{{", "left delimiter of templates")
+	flags.StringVar(&o.RightDelimiter, "template-right-delimiter", "}}", "right delimiter of templates")
 	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between two validations of a store that names none")
 	flags.StringVar(&o.Namespace, "namespace", defaultNamespace(), "namespace of the operator, where it keeps its certificate authority; default POD_NAMESPACE, then the Pod's own")
 	flags.Func("allow-provider-address", "address of a provider that stores may name without a SecretProvider; repeat for more", func(s string) error {
@@ -91,6 +102,10 @@ func (o *Options) Validate() error {
 	bad(o.Concurrent < 1, "--concurrent: %d is less than 1", o.Concurrent)
 	bad(o.QPS == 0, "--client-qps: 0 lets no request through; a negative value means no limit")
 	bad(o.QPS > 0 && o.Burst < 1, "--client-burst: %d is less than 1", o.Burst)
+	bad(o.MemoryBytes < 0, "--value-memory-bytes: %d is negative", o.MemoryBytes)
+	bad(o.MaxFound < 1 || o.MaxFound > math.MaxInt32, "--find-limit: %d is not between 1 and %d", o.MaxFound, math.MaxInt32)
+	bad(o.LeftDelimiter == "" || o.RightDelimiter == "" || o.LeftDelimiter == o.RightDelimiter,
+		"--template-left-delimiter and --template-right-delimiter: %q and %q cannot be told apart", o.LeftDelimiter, o.RightDelimiter)
 	bad(o.StoreRefreshInterval <= 0, "--store-requeue-interval: %s is not positive", o.StoreRefreshInterval)
 	bad(o.CertificateLifetime < time.Second, "--certificate-lifetime: %s is less than a second", o.CertificateLifetime)
 	bad(o.CALifetime < 6*o.CertificateLifetime, "--ca-lifetime: %s is less than six certificate lifetimes of %s", o.CALifetime, o.CertificateLifetime)

@@ -21,6 +21,11 @@ const jitterShare = 0.1
 type Due struct {
 	// Now says that the store has to be read.
 	Now bool
+	// Repair says that only the target is wrong: what was fetched last will
+	// do.
+	Repair bool
+	// Periodic says that nothing changed but the time.
+	Periodic bool
 	// Why, in a few words; for logs.
 	Why string
 	// Next is the time until the next sync is due if nothing changes; 0 means
@@ -42,21 +47,34 @@ func (d Due) Again() time.Duration {
 	return d.Next
 }
 
-// Decide says whether an ExternalSecret is due. dependencies is the digest of
-// the stores as they are now; intact says whether the target is as the last
-// sync left it.
-func Decide(es *esv1.ExternalSecret, dependencies string, intact bool, now time.Time) Due {
+// State is what a decision rests on besides the ExternalSecret.
+type State struct {
+	// Dependencies is the digest of the stores and templates as they are now.
+	Dependencies string
+	// Intact says that the target is as the last sync left it, or that this
+	// does not matter.
+	Intact bool
+	// Frozen says that the target is there and immutable, as it should be.
+	Frozen bool
+	// Now is the time.
+	Now time.Time
+}
+
+// Decide says whether an ExternalSecret is due.
+func Decide(es *esv1.ExternalSecret, state State) Due {
 	status := &es.Status
-
-	if status.RefreshTime.IsZero() {
-		return Due{Now: true, Why: "never synced"}
-	}
-
-	if !intact {
-		return Due{Now: true, Why: "the target is missing or was changed"}
-	}
-
 	changed := status.SyncedResourceVersion != marker.SyncedVersion(&es.ObjectMeta)
+
+	switch {
+	case status.RefreshTime.IsZero():
+		return Due{Now: true, Why: "never synced"}
+	case state.Frozen:
+		return Due{}
+	case !state.Intact:
+		return Due{Now: true, Repair: true, Why: "the target is missing or was changed"}
+	case changed && forced(es):
+		return Due{Now: true, Why: "the annotation asks for it"}
+	}
 
 	switch es.Spec.RefreshPolicy {
 	case esv1.RefreshCreatedOnce:
@@ -75,28 +93,65 @@ func Decide(es *esv1.ExternalSecret, dependencies string, intact bool, now time.
 		return Due{}
 	}
 
-	since := now.Sub(status.RefreshTime.Time)
-	// The API keeps whole seconds. Counting the lost part as elapsed would
-	// read a store twice in a row where the interval is short.
-	if status.RefreshTime.Nanosecond() == 0 {
-		since -= time.Second
-	}
-
 	switch {
 	case changed:
 		return Due{Now: true, Why: "the ExternalSecret changed"}
-	case status.SyncedDependencies != dependencies:
-		return Due{Now: true, Why: "a store, its config or its registration changed"}
-	case since < 0:
-		// A real jump of the clock is larger than what the seconds hide.
-		if since < -time.Minute {
-			return Due{Now: true, Why: "the last sync lies in the future"}
-		}
-	case since >= jittered(es.UID, interval):
-		return Due{Now: true, Why: "the refresh interval is over"}
+	case status.SyncedDependencies != state.Dependencies:
+		return Due{Now: true, Why: "a store, its config, its registration or a template changed"}
 	}
 
-	return Due{Next: jittered(es.UID, interval) - max(since, 0)}
+	return periodic(es, interval, state.Now)
+}
+
+// periodic decides by the clock.
+func periodic(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Due {
+	since := now.Sub(es.Status.RefreshTime.Time)
+	// The API keeps whole seconds. Counting the lost part as elapsed would
+	// read a store twice in a row where the interval is short.
+	if es.Status.RefreshTime.Nanosecond() == 0 {
+		since -= time.Second
+	}
+
+	pause := interval - jitter(es.UID, interval)
+
+	// A real jump of the clock is larger than what the seconds hide.
+	jumped := since < -time.Minute
+	if !jumped && since < pause {
+		return Due{Next: pause - max(since, 0)}
+	}
+
+	ok, from := permitted(es.Spec.SyncWindows, now)
+
+	switch {
+	case !ok && from.IsZero():
+		return Due{}
+	case !ok:
+		// Not all at the same moment, and not after a short window's end.
+		return Due{Next: from.Sub(now) + jitter(es.UID, min(interval, time.Minute))}
+	case jumped:
+		return Due{Now: true, Why: "the last sync lies in the future"}
+	default:
+		return Due{Now: true, Periodic: true, Why: "the refresh interval is over"}
+	}
+}
+
+// ForceSync is the digest of the force-sync annotation; empty where there is
+// none.
+func ForceSync(es *esv1.ExternalSecret) string {
+	value, ok := es.Annotations[esv1.AnnotationForceSync]
+	if !ok {
+		return ""
+	}
+
+	return marker.Digest(value)
+}
+
+// forced tells whether the annotation's value is another one than at the last
+// sync.
+func forced(es *esv1.ExternalSecret) bool {
+	wanted := ForceSync(es)
+
+	return wanted != "" && wanted != es.Status.SyncedForceSync
 }
 
 // Interval between two reads of the store.
@@ -108,11 +163,11 @@ func Interval(es *esv1.ExternalSecret) time.Duration {
 	return es.Spec.RefreshInterval.Duration
 }
 
-// jittered shortens an interval by up to a tenth, by the same part for the
-// same object each time, so that objects made together drift apart.
-func jittered(uid types.UID, interval time.Duration) time.Duration {
+// jitter is up to a tenth of an interval, the same part for the same object
+// each time, so that objects made together drift apart.
+func jitter(uid types.UID, interval time.Duration) time.Duration {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(uid))
 
-	return interval - time.Duration(float64(interval)*jitterShare*float64(h.Sum32())/float64(1<<32))
+	return time.Duration(float64(interval) * jitterShare * float64(h.Sum32()) / float64(1<<32))
 }

@@ -38,6 +38,7 @@ func TestDecide(t *testing.T) {
 		es     *esv1.ExternalSecret
 		deps   string
 		broken bool
+		frozen bool
 		want   bool
 		never  bool
 	}{
@@ -56,6 +57,28 @@ func TestDecide(t *testing.T) {
 		{why: "CreatedOnce reads once, whatever changes", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce; es.Generation++ }), never: true},
 		{why: "CreatedOnce repairs its target", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce }), broken: true, want: true},
 		{why: "OnChange does not read for time's sake", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange }), never: true},
+		{why: "the annotation forces a sync under CreatedOnce", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
+			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
+			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
+		}), want: true},
+		{why: "the annotation forces a sync under interval 0", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
+			es.Spec.RefreshInterval = &metav1.Duration{}
+			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
+		}), want: true},
+		{why: "an annotation that was obeyed forces nothing when another comes", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
+			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
+			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
+			es.Status.SyncedForceSync = ForceSync(es)
+			es.Annotations["note"] = "new"
+		}), never: true},
+		{why: "an immutable target is left alone for ever", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Generation++ }), frozen: true, never: true},
+		{why: "outside its window a refresh sleeps until the window opens", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) {
+			es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: "0 5 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+		})},
+		{why: "a change does not wait for the window", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) {
+			es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: "0 5 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+			es.Generation++
+		}), want: true},
 		{why: "OnChange reads on a change", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange; es.Generation++ }), want: true},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -66,7 +89,7 @@ func TestDecide(t *testing.T) {
 				deps = "deps"
 			}
 
-			due := Decide(c.es, deps, !c.broken, now)
+			due := Decide(c.es, State{Dependencies: deps, Intact: !c.broken, Frozen: c.frozen, Now: now})
 			if due.Now != c.want {
 				t.Fatalf("due = %+v", due)
 			}
@@ -94,16 +117,16 @@ func TestJitterSpreads(t *testing.T) {
 	for i := range n {
 		uid := types.UID(fmt.Sprintf("0b3f6c1e-%04d", i))
 
-		got := jittered(uid, 1000*time.Second)
-		if got != jittered(uid, 1000*time.Second) {
+		got := jitter(uid, 1000*time.Second)
+		if got != jitter(uid, 1000*time.Second) {
 			t.Fatal("the same object drifts")
 		}
 
-		if got > 1000*time.Second || got < 900*time.Second {
-			t.Fatalf("%s is not within a tenth of 1000s", got)
+		if got < 0 || got > 100*time.Second {
+			t.Fatalf("%s is more than a tenth of 1000s", got)
 		}
 
-		buckets[min(int((1000*time.Second-got)/(10*time.Second)), 9)]++
+		buckets[min(int(got/(10*time.Second)), 9)]++
 	}
 
 	for i, count := range buckets {

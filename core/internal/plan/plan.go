@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
 	"strings"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -23,7 +25,42 @@ type Read struct {
 	Metadata bool
 }
 
-// Batch is everything that is read from one store.
+// Find asks a store for every secret that matches.
+type Find struct {
+	// Path to look below; nil means everywhere.
+	Path *string
+	// Name is an RE2 expression that a name must match; empty matches all.
+	Name string
+	// Tags that a secret must have.
+	Tags map[string]string
+}
+
+// String says what is looked for.
+func (f Find) String() string {
+	var parts []string
+
+	if f.Name != "" {
+		parts = append(parts, fmt.Sprintf("name %q", f.Name))
+	}
+
+	if f.Path != nil {
+		parts = append(parts, fmt.Sprintf("path %q", *f.Path))
+	}
+
+	if len(f.Tags) > 0 {
+		parts = append(parts, fmt.Sprintf("tags %v", f.Tags))
+	}
+
+	return "find " + strings.Join(parts, ", ")
+}
+
+func (f Find) equal(g Find) bool {
+	samePath := f.Path == g.Path || (f.Path != nil && g.Path != nil && *f.Path == *g.Path)
+
+	return samePath && f.Name == g.Name && maps.Equal(f.Tags, g.Tags)
+}
+
+// Batch is everything that is asked of one store.
 type Batch struct {
 	// Store to read.
 	Store Store
@@ -31,6 +68,8 @@ type Batch struct {
 	Field string
 	// Reads without repetition.
 	Reads []Read
+	// Finds without repetition.
+	Finds []Find
 }
 
 // Entry is one entry of data or dataFrom, and the read that answers it.
@@ -39,8 +78,13 @@ type Entry struct {
 	Field string
 	// SecretKey in the target; empty for an entry of dataFrom.
 	SecretKey string
-	// Batch and Read are indices: Plan.Batches[Batch].Reads[Read].
+	// Batch and Read are indices: Plan.Batches[Batch].Reads[Read], or, where
+	// Find is set, Finds[Read].
 	Batch, Read int
+	// Find says that the entry is answered by a Find.
+	Find bool
+	// Rewrite changes the keys of an entry of dataFrom, one after the other.
+	Rewrite []esv1.Rewrite
 	// Decoding, Conversion and NullByte of what was read, defaults filled in.
 	Decoding   esv1.DecodingStrategy
 	Conversion esv1.ConversionStrategy
@@ -49,11 +93,27 @@ type Entry struct {
 
 // Target is what is kept in sync.
 type Target struct {
-	// Name of the Secret.
+	// Name of the target.
 	Name string
 	// Creation and Deletion policy, defaults filled in.
 	Creation esv1.CreationPolicy
 	Deletion esv1.DeletionPolicy
+	// Immutable says that a Secret, once made, stays as it is.
+	Immutable bool
+}
+
+// Owns tells whether the target belongs to the ExternalSecret and goes with it.
+func (t Target) Owns() bool { return t.Creation == esv1.CreationOwner }
+
+// Replaces tells whether the target holds what the ExternalSecret says and
+// nothing else.
+func (t Target) Replaces() bool {
+	return t.Creation == esv1.CreationOwner || t.Creation == esv1.CreationOrphan
+}
+
+// Creates tells whether a missing target is made.
+func (t Target) Creates() bool {
+	return t.Replaces() || t.Creation == esv1.CreationCreateOrMerge
 }
 
 // Plan of a sync. dataFrom's entries come first and in order, data's after
@@ -74,8 +134,11 @@ func (e *Error) Error() string { return strings.Join(e.Problems, "; ") }
 // New makes the plan of an ExternalSecret. A field that makes no sense, or
 // whose behaviour this version does not have, is an *Error.
 func New(es *esv1.ExternalSecret) (*Plan, error) {
-	b := &builder{es: es, plan: &Plan{Target: target(es)}}
+	b := &builder{es: es, plan: &Plan{Target: TargetOf(es)}}
 	b.refuseUnsupported()
+	b.windows()
+	b.policies()
+	b.template()
 
 	if len(es.Spec.Data) == 0 && len(es.Spec.DataFrom) == 0 {
 		b.problem("spec.data and spec.dataFrom are both empty: there is nothing to sync")
@@ -131,10 +194,8 @@ func Stores(es *esv1.ExternalSecret) []Store {
 	return stores
 }
 
-// TargetName of an ExternalSecret.
-func TargetName(es *esv1.ExternalSecret) string { return target(es).Name }
-
-func target(es *esv1.ExternalSecret) Target {
+// TargetOf an ExternalSecret, defaults filled in.
+func TargetOf(es *esv1.ExternalSecret) Target {
 	t := Target{Name: es.Name, Creation: esv1.CreationOwner, Deletion: esv1.DeletionRetain}
 
 	if given := es.Spec.Target; given != nil {
@@ -149,6 +210,8 @@ func target(es *esv1.ExternalSecret) Target {
 		if given.DeletionPolicy != "" {
 			t.Deletion = given.DeletionPolicy
 		}
+
+		t.Immutable = given.Immutable
 	}
 
 	return t
@@ -185,32 +248,66 @@ func (b *builder) unsupported(used bool, field string) {
 
 // refuseUnsupported names every field that is set and would be ignored.
 func (b *builder) refuseUnsupported() {
-	spec := &b.es.Spec
-	b.unsupported(spec.SyncWindows != nil, "spec.syncWindows")
+	if t := b.es.Spec.Target; t != nil {
+		b.unsupported(t.Manifest != nil, "spec.target.manifest")
+	}
+}
 
-	t := spec.Target
-	if t == nil {
+func (b *builder) windows() {
+	if b.es.Spec.SyncWindows == nil {
 		return
 	}
 
-	b.unsupported(b.plan.Target.Creation != esv1.CreationOwner, "spec.target.creationPolicy "+string(t.CreationPolicy))
-	b.unsupported(b.plan.Target.Deletion != esv1.DeletionRetain, "spec.target.deletionPolicy "+string(t.DeletionPolicy))
-	b.unsupported(t.Template != nil, "spec.target.template")
-	b.unsupported(t.Manifest != nil, "spec.target.manifest")
-	b.unsupported(t.Immutable, "spec.target.immutable")
+	for i, window := range b.es.Spec.SyncWindows.Windows {
+		field := fmt.Sprintf("spec.syncWindows.windows[%d]", i)
+
+		if _, err := parseSchedule(window.Schedule); err != nil {
+			b.problem("%s.schedule: %v", field, err)
+		}
+
+		if window.Duration.Duration <= 0 {
+			b.problem("%s.duration is not positive", field)
+		}
+	}
+}
+
+// policies refuses combinations that contradict themselves.
+func (b *builder) policies() {
+	t := b.plan.Target
+
+	switch {
+	case t.Deletion == esv1.DeletionDelete && (t.Creation == esv1.CreationMerge || t.Creation == esv1.CreationCreateOrMerge || t.Creation == esv1.CreationNone):
+		b.problem("spec.target.deletionPolicy Delete with creationPolicy %s: only a target that the ExternalSecret owns is deleted; use Merge or Retain", t.Creation)
+	case t.Deletion == esv1.DeletionMerge && t.Creation == esv1.CreationNone:
+		b.problem("spec.target.deletionPolicy Merge with creationPolicy None: there is no target to take keys from")
+	}
+
+	// With the other policies an absent key may be filled by a later entry.
+	if t.Deletion != esv1.DeletionRetain {
+		return
+	}
+
+	seen := map[string]int{}
+
+	for i, data := range b.es.Spec.Data {
+		if former, twice := seen[data.SecretKey]; twice {
+			b.problem("spec.data[%d].secretKey %q is that of spec.data[%d], too", i, data.SecretKey, former)
+		}
+
+		seen[data.SecretKey] = i
+	}
 }
 
 func (b *builder) data(field string, data *esv1.Data) {
 	ref := &data.RemoteRef
 
-	b.add(field, data.SecretKey, data.SourceRef, Read{
+	b.addRead(Entry{Field: field, SecretKey: data.SecretKey, Decoding: ref.DecodingStrategy, NullByte: ref.NullBytePolicy}, data.SourceRef, Read{
 		Key: ref.Key, Property: ref.Property, Version: ref.Version, Metadata: ref.MetadataPolicy == esv1.MetadataFetch,
-	}, ref.DecodingStrategy, "", ref.NullBytePolicy)
+	})
 }
 
 func (b *builder) dataFrom(field string, from *esv1.DataFrom) {
-	b.unsupported(from.Find != nil, field+".find")
-	b.unsupported(len(from.Rewrite) > 0, field+".rewrite")
+	b.rewrite(field, from.Rewrite)
 
 	generator := from.SourceRef != nil && from.SourceRef.GeneratorRef != nil
 
@@ -221,30 +318,92 @@ func (b *builder) dataFrom(field string, from *esv1.DataFrom) {
 		b.unsupported(true, field+".sourceRef.generatorRef")
 	case from.Extract != nil:
 		ref := from.Extract
-		b.add(field+".extract", "", from.SourceRef, Read{
+		b.addRead(Entry{
+			Field: field + ".extract", Rewrite: from.Rewrite,
+			Decoding: ref.DecodingStrategy, Conversion: ref.ConversionStrategy, NullByte: ref.NullBytePolicy,
+		}, from.SourceRef, Read{
 			Key: ref.Key, Property: ref.Property, Version: ref.Version, Map: true, Metadata: ref.MetadataPolicy == esv1.MetadataFetch,
-		}, ref.DecodingStrategy, ref.ConversionStrategy, ref.NullBytePolicy)
-	case from.Find == nil:
+		})
+	case from.Find != nil:
+		b.find(field+".find", from)
+	default:
 		b.problem("%s is empty: set extract, find or sourceRef.generatorRef", field)
 	}
 }
 
-func (b *builder) add(
-	field, secretKey string, source *esv1.SourceRef, read Read,
-	decoding esv1.DecodingStrategy, conversion esv1.ConversionStrategy, nullByte esv1.NullBytePolicy,
-) {
-	if decoding == "" {
-		decoding = esv1.DecodingNone
+func (b *builder) find(field string, from *esv1.DataFrom) {
+	find := Find{Path: from.Find.Path, Tags: from.Find.Tags}
+	if from.Find.Name != nil {
+		find.Name = from.Find.Name.RegExp
 	}
 
-	if conversion == "" {
-		conversion = esv1.ConversionDefault
+	if _, err := regexp.Compile(find.Name); err != nil {
+		b.problem("%s.name.regexp: %v", field, err)
+
+		return
 	}
 
-	if nullByte == "" {
-		nullByte = esv1.NullByteIgnore
+	batch, ok := b.batchOf(field, from.SourceRef)
+	if !ok {
+		return
 	}
 
+	b.entry(Entry{
+		Field: field, Rewrite: from.Rewrite, Batch: batch, Read: b.findIn(batch, find), Find: true,
+		Decoding: from.Find.DecodingStrategy, Conversion: from.Find.ConversionStrategy, NullByte: from.Find.NullBytePolicy,
+	})
+}
+
+// rewrite checks what can be checked before anything is read.
+func (b *builder) rewrite(field string, rewrites []esv1.Rewrite) {
+	for i, rewrite := range rewrites {
+		at := fmt.Sprintf("%s.rewrite[%d]", field, i)
+
+		switch {
+		case rewrite.Regexp != nil:
+			if _, err := regexp.Compile(rewrite.Regexp.Source); err != nil {
+				b.problem("%s.regexp.source: %v", at, err)
+			}
+		case rewrite.Merge != nil:
+			if rewrite.Merge.Strategy == esv1.MergeJSON && rewrite.Merge.Into == "" {
+				b.problem("%s.merge.into is required with strategy JSON: it names the key of the merged object", at)
+			}
+		case rewrite.Transform != nil:
+		default:
+			b.problem("%s is empty: set merge, regexp or transform", at)
+		}
+	}
+}
+
+func (b *builder) addRead(entry Entry, source *esv1.SourceRef, read Read) {
+	batch, ok := b.batchOf(entry.Field, source)
+	if !ok {
+		return
+	}
+
+	entry.Batch, entry.Read = batch, b.read(batch, read)
+	b.entry(entry)
+}
+
+// entry adds an entry, defaults filled in.
+func (b *builder) entry(entry Entry) {
+	if entry.Decoding == "" {
+		entry.Decoding = esv1.DecodingNone
+	}
+
+	if entry.Conversion == "" {
+		entry.Conversion = esv1.ConversionDefault
+	}
+
+	if entry.NullByte == "" {
+		entry.NullByte = esv1.NullByteIgnore
+	}
+
+	b.plan.Entries = append(b.plan.Entries, entry)
+}
+
+// batchOf finds the batch of an entry's store.
+func (b *builder) batchOf(field string, source *esv1.SourceRef) (batch int, ok bool) {
 	ref, storeField := b.es.Spec.SecretStoreRef, "spec.secretStoreRef"
 
 	if source != nil {
@@ -254,21 +413,17 @@ func (b *builder) add(
 		case source.GeneratorRef != nil:
 			b.problem("%s.sourceRef.generatorRef: data takes no generator; use dataFrom", field)
 
-			return
+			return 0, false
 		}
 	}
 
 	if ref == nil || ref.Name == "" {
 		b.problem("%s names no store, and spec.secretStoreRef.name is empty", field)
 
-		return
+		return 0, false
 	}
 
-	batch := b.batch(storeOf(ref), storeField)
-	b.plan.Entries = append(b.plan.Entries, Entry{
-		Field: field, SecretKey: secretKey, Batch: batch, Read: b.read(batch, read),
-		Decoding: decoding, Conversion: conversion, NullByte: nullByte,
-	})
+	return b.batch(storeOf(ref), storeField), true
 }
 
 func (b *builder) batch(store Store, field string) int {
@@ -294,4 +449,17 @@ func (b *builder) read(batch int, read Read) int {
 	*reads = append(*reads, read)
 
 	return len(*reads) - 1
+}
+
+func (b *builder) findIn(batch int, find Find) int {
+	finds := &b.plan.Batches[batch].Finds
+	for i := range *finds {
+		if (*finds)[i].equal(find) {
+			return i
+		}
+	}
+
+	*finds = append(*finds, find)
+
+	return len(*finds) - 1
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,7 +35,11 @@ func TestNewPutsReadsTogether(t *testing.T) {
 			{SecretKey: "same", RemoteRef: esv1.RemoteRef{Key: "db", Property: "a", DecodingStrategy: esv1.DecodingBase64, NullBytePolicy: esv1.NullByteFail}},
 			{SecretKey: "other", RemoteRef: esv1.RemoteRef{Key: "x", MetadataPolicy: esv1.MetadataFetch}, SourceRef: &esv1.SourceRef{StoreRef: &esv1.StoreRef{Kind: "ClusterSecretStore", Name: "shared"}}},
 		}
-		spec.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "db", Version: "3", ConversionStrategy: esv1.ConversionUnicode}}}
+		find := &esv1.Find{Name: &esv1.FindName{RegExp: "^a"}, Tags: map[string]string{"t": "1"}}
+		spec.DataFrom = []esv1.DataFrom{
+			{Extract: &esv1.RemoteRef{Key: "db", Version: "3", ConversionStrategy: esv1.ConversionUnicode}},
+			{Find: find}, {Find: find},
+		}
 		spec.Target = &esv1.Target{Name: "named"}
 	}))
 	if err != nil {
@@ -43,11 +48,13 @@ func TestNewPutsReadsTogether(t *testing.T) {
 
 	want := &Plan{
 		Batches: []Batch{
-			{Store: Store{"v2", "SecretStore", "store"}, Field: "spec.secretStoreRef", Reads: []Read{{Key: "db", Version: "3", Map: true}, {Key: "db", Property: "a"}}},
+			{Store: Store{"v2", "SecretStore", "store"}, Field: "spec.secretStoreRef", Reads: []Read{{Key: "db", Version: "3", Map: true}, {Key: "db", Property: "a"}}, Finds: []Find{{Name: "^a", Tags: map[string]string{"t": "1"}}}},
 			{Store: Store{"external-secrets.io/v1", "ClusterSecretStore", "shared"}, Field: "spec.data[2].sourceRef.storeRef", Reads: []Read{{Key: "x", Metadata: true}}},
 		},
 		Entries: []Entry{
 			{Field: "spec.dataFrom[0].extract", Batch: 0, Read: 0, Decoding: "None", Conversion: "Unicode", NullByte: "Ignore"},
+			{Field: "spec.dataFrom[1].find", Batch: 0, Read: 0, Find: true, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
+			{Field: "spec.dataFrom[2].find", Batch: 0, Read: 0, Find: true, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
 			{Field: "spec.data[0]", SecretKey: "a", Batch: 0, Read: 1, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
 			{Field: "spec.data[1]", SecretKey: "same", Batch: 0, Read: 1, Decoding: "Base64", Conversion: "Default", NullByte: "Fail"},
 			{Field: "spec.data[2]", SecretKey: "other", Batch: 1, Read: 0, Decoding: "None", Conversion: "Default", NullByte: "Ignore"},
@@ -76,19 +83,44 @@ func TestNewRefuses(t *testing.T) {
 		{"a generator in data was never implemented", func(s *esv1.ExternalSecretSpec) {
 			s.Data[0].SourceRef = &esv1.SourceRef{GeneratorRef: &esv1.GeneratorRef{Kind: "Password", Name: "x"}}
 		}, "spec.data[0].sourceRef.generatorRef"},
-		{"windows", func(s *esv1.ExternalSecretSpec) { s.SyncWindows = &esv1.SyncWindows{} }, "not supported yet: spec.syncWindows"},
-		{"find", func(s *esv1.ExternalSecretSpec) { s.DataFrom = []esv1.DataFrom{{Find: &esv1.Find{}}} }, "not supported yet: spec.dataFrom[0].find"},
-		{"rewrite", func(s *esv1.ExternalSecretSpec) {
+		{"a schedule that cannot be read would be ignored", func(s *esv1.ExternalSecretSpec) {
+			s.SyncWindows = &esv1.SyncWindows{Kind: "deny", Windows: []esv1.SyncWindow{{Schedule: "0 25 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+		}, "spec.syncWindows.windows[0].schedule"},
+		{"a name that is no expression", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{Find: &esv1.Find{Name: &esv1.FindName{RegExp: "("}}}}
+		}, "spec.dataFrom[0].find.name.regexp"},
+		{"a rewrite that does nothing", func(s *esv1.ExternalSecretSpec) {
 			s.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "a"}, Rewrite: []esv1.Rewrite{{}}}}
-		}, "not supported yet: spec.dataFrom[0].rewrite"},
+		}, "spec.dataFrom[0].rewrite[0] is empty"},
+		{"a rewrite that is no expression", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "a"}, Rewrite: []esv1.Rewrite{{Regexp: &esv1.RewriteRegexp{Source: "["}}}}}
+		}, "spec.dataFrom[0].rewrite[0].regexp.source"},
+		{"a merged object without a key", func(s *esv1.ExternalSecretSpec) {
+			s.DataFrom = []esv1.DataFrom{{Extract: &esv1.RemoteRef{Key: "a"}, Rewrite: []esv1.Rewrite{{Merge: &esv1.RewriteMerge{Strategy: "JSON"}}}}}
+		}, "spec.dataFrom[0].rewrite[0].merge.into"},
 		{"generators", func(s *esv1.ExternalSecretSpec) {
 			s.DataFrom = []esv1.DataFrom{{SourceRef: &esv1.SourceRef{GeneratorRef: &esv1.GeneratorRef{Kind: "Password", Name: "x"}}}}
 		}, "not supported yet: spec.dataFrom[0].sourceRef.generatorRef"},
-		{"creation policies", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{CreationPolicy: esv1.CreationOrphan} }, "not supported yet: spec.target.creationPolicy Orphan"},
-		{"deletion policies", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{DeletionPolicy: esv1.DeletionDelete} }, "not supported yet: spec.target.deletionPolicy Delete"},
-		{"templates", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Template: &esv1.Template{}} }, "not supported yet: spec.target.template"},
+		{"only what is owned is deleted", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{DeletionPolicy: esv1.DeletionDelete, CreationPolicy: esv1.CreationMerge}
+		}, "deletionPolicy Delete with creationPolicy Merge"},
+		{"there is nothing to take keys from", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{DeletionPolicy: esv1.DeletionMerge, CreationPolicy: esv1.CreationNone}
+		}, "deletionPolicy Merge with creationPolicy None"},
+		{"the same key twice", func(s *esv1.ExternalSecretSpec) { s.Data = append(s.Data, s.Data[0]) }, `spec.data[1].secretKey "a" is that of spec.data[0]`},
 		{"manifests", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{}} }, "not supported yet: spec.target.manifest"},
-		{"immutable targets", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Immutable: true} }, "not supported yet: spec.target.immutable"},
+		{"a Secret that is an identity", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Template: &esv1.Template{Type: TypeServiceAccountToken}}
+		}, "template.type kubernetes.io/service-account-token is refused"},
+		{"a Secret that lets nodes join", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Template: &esv1.Template{Type: TypeBootstrapToken}}
+		}, "template.type bootstrap.kubernetes.io/token is refused"},
+		{"templates from nowhere", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Template: &esv1.Template{TemplateFrom: []esv1.TemplateFrom{{}}}}
+		}, "templateFrom[0] is empty"},
+		{"a place that a Secret does not have", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Template: &esv1.Template{TemplateFrom: []esv1.TemplateFrom{{Literal: new(string), Target: "spec.x"}}}}
+		}, `templateFrom[0].target "spec.x"`},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -23,6 +24,8 @@ const (
 	maxKinds = 256
 	// maxKeys bounds the keys of one map answer.
 	maxKeys = 10000
+	// maxRevision bounds a revision, in bytes: it is kept.
+	maxRevision = 1024
 )
 
 // Client calls one provider.
@@ -147,6 +150,9 @@ type Read struct {
 	Key, Property, Version string
 	// Metadata asks for the secret's metadata in place of its value.
 	Metadata bool
+	// KnownRevision is the revision of the answer that the caller has; where it
+	// is the current one, the value need not travel. Empty means none.
+	KnownRevision string
 }
 
 // Result answers a Read.
@@ -155,6 +161,10 @@ type Result struct {
 	Value []byte
 	// Map answers a read of a map.
 	Map map[string][]byte
+	// NotModified says that the caller's KnownRevision is the current one.
+	NotModified bool
+	// Revision of what was read; empty where the backend has none.
+	Revision string
 	// Err says why there is neither.
 	Err *Error
 }
@@ -171,7 +181,7 @@ func (c *Client) Read(ctx context.Context, call *pb.CallContext, reads []Read) (
 	results := make([]Result, 0, len(reads))
 
 	for batch := range slices.Chunk(reads, size) {
-		answered, err := c.readBatch(ctx, call, batch)
+		answered, err := c.readSplit(ctx, call, batch)
 		if err != nil {
 			return nil, err
 		}
@@ -182,6 +192,30 @@ func (c *Client) Read(ctx context.Context, call *pb.CallContext, reads []Read) (
 	return results, nil
 }
 
+// readSplit halves a batch whose answer exceeds what one message may hold.
+func (c *Client) readSplit(ctx context.Context, call *pb.CallContext, reads []Read) ([]Result, error) {
+	results, err := c.readBatch(ctx, call, reads)
+
+	typed, ok := errors.AsType[*Error](err)
+	if !ok || typed.Reason != pb.ReasonTooLarge || len(reads) == 1 {
+		return results, err
+	}
+
+	middle := len(reads) / 2
+
+	first, err := c.readSplit(ctx, call, reads[:middle])
+	if err != nil {
+		return nil, err
+	}
+
+	second, err := c.readSplit(ctx, call, reads[middle:])
+	if err != nil {
+		return nil, err
+	}
+
+	return append(first, second...), nil
+}
+
 func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Read) ([]Result, error) {
 	call, _ = proto.Clone(call).(*pb.CallContext)
 	call.RequestId = NewRequestID()
@@ -190,7 +224,7 @@ func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Re
 	for i, read := range reads {
 		wire := &pb.SecretRead{
 			Id: strconv.Itoa(i), Shape: pb.Shape_SHAPE_VALUE, Key: read.Key, Property: read.Property, Version: read.Version,
-			MetadataPolicy: pb.MetadataPolicy_METADATA_POLICY_NONE,
+			MetadataPolicy: pb.MetadataPolicy_METADATA_POLICY_NONE, KnownRevision: read.KnownRevision,
 		}
 
 		if read.Map {
@@ -234,6 +268,11 @@ func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]Result
 		}
 
 		answered[i] = true
+		results[i].Revision = answer.GetRevision()
+
+		if len(results[i].Revision) > maxRevision {
+			return nil, breach(requestID, "a revision of %d bytes, more than %d", len(results[i].Revision), maxRevision)
+		}
 
 		switch outcome := answer.GetOutcome().(type) {
 		case *pb.SecretResult_Error:
@@ -252,6 +291,12 @@ func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]Result
 			if results[i].Map, err = entries(requestID, outcome.Map.GetEntries()); err != nil {
 				return nil, err
 			}
+		case *pb.SecretResult_NotModified:
+			if reads[i].KnownRevision == "" || reads[i].KnownRevision != answer.GetRevision() {
+				return nil, breach(requestID, "that revision %q is not modified, which nobody has", clean(answer.GetRevision()))
+			}
+
+			results[i].NotModified = true
 		default:
 			return nil, breach(requestID, "a result without an outcome that was asked for")
 		}

@@ -51,14 +51,21 @@ func (e *Error) Error() string {
 	return text + ")"
 }
 
-// NotFound tells whether the secret is proven absent.
-func (e *Error) NotFound() bool { return e.Code == codes.NotFound && e.Item }
+// NotFound tells whether the secret is proven absent. That a property is, or a
+// Secret that a config refers to, proves nothing of the secret.
+func (e *Error) NotFound() bool {
+	return e.Code == codes.NotFound && e.Item && e.Reason == pb.ReasonNotFound
+}
 
 // Unimplemented tells whether the provider does not serve the call at all.
 func (e *Error) Unimplemented() bool { return e.Code == codes.Unimplemented }
 
 // callError makes the failure of a call an Error.
 func callError(endpoint Endpoint, requestID string, err error) *Error {
+	if already, ok := errors.AsType[*Error](err); ok {
+		return already
+	}
+
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = status.FromContextError(err).Err()
 	}

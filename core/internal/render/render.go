@@ -11,7 +11,6 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/source"
 )
 
 const (
@@ -21,17 +20,116 @@ const (
 	maxDataBytes = 1 << 20
 )
 
+// Value is what was read for one entry of a plan.
+type Value struct {
+	// Value of an entry of data.
+	Value []byte
+	// Map of an entry of dataFrom.
+	Map map[string][]byte
+	// Absent says that the store has proven that there is nothing, and that the
+	// deletion policy leaves it out.
+	Absent bool
+	// Asked says what was asked for, such as: key "db".
+	Asked string
+}
+
+// Objects are the contents of the objects that templates are read from.
+type Objects map[plan.Object]map[string]string
+
 // Target is what the target should be.
 type Target struct {
-	// Name of the Secret.
-	Name string
-	// Type of the Secret.
+	// Name and policies of the target.
+	plan.Target
+	// Type of the Secret; empty means Opaque where it is made.
 	Type string
-	// Labels and Annotations that it gets from the ExternalSecret.
+	// Labels, Annotations and Finalizers that it gets.
 	Labels, Annotations map[string]string
+	Finalizers          []string
 	// Data of the Secret.
 	Data map[string][]byte
+	// Empty says that the stores had nothing, whatever templates made of it.
+	Empty bool
+	// Absent says what the stores did not have, for people.
+	Absent []string
 }
+
+// Renderer renders targets.
+type Renderer struct {
+	templates, transforms Engine
+}
+
+// Engine renders one template. Its errors name the template, and hold no value.
+type Engine interface {
+	Render(name, text string, data map[string]string) ([]byte, error)
+}
+
+// New makes a renderer. templates has the delimiters that the operator was
+// given, transforms, for the keys of a rewrite, the usual ones.
+func New(templates, transforms Engine) *Renderer {
+	return &Renderer{templates: templates, transforms: transforms}
+}
+
+// Render makes the target of an ExternalSecret out of one value per entry of
+// its plan.
+func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value, objects Objects) (*Target, error) {
+	if len(values) != len(p.Entries) {
+		return nil, fmt.Errorf("cannot render %d values to %d entries", len(values), len(p.Entries))
+	}
+
+	target := &Target{Target: p.Target, Data: map[string][]byte{}}
+
+	for i, entry := range p.Entries {
+		if values[i].Absent { //nolint:gosec // as many as entries: checked above
+			target.Absent = append(target.Absent, entry.Field+" ("+values[i].Asked+")")
+
+			continue
+		}
+
+		found, err := r.entry(entry, values[i])
+		if err != nil {
+			return nil, err
+		}
+
+		maps.Copy(target.Data, found)
+	}
+
+	target.Empty = len(target.Data) == 0
+
+	if err := r.template(es, target, objects); err != nil {
+		return nil, err
+	}
+
+	return target, check(target)
+}
+
+// check refuses what the API server would refuse with a message that names no
+// entry, and what must never be written.
+func check(target *Target) error {
+	size := 0
+
+	for key, value := range target.Data {
+		if err := validateKey(key); err != nil {
+			return err
+		}
+
+		size += len(key) + len(value)
+	}
+
+	if size > maxDataBytes {
+		return fmt.Errorf("the target's data has %d bytes: a Secret holds %d", size, maxDataBytes)
+	}
+
+	// The token controller would fill such a Secret with a token.
+	if _, ok := target.Annotations[annotationServiceAccount]; ok {
+		return fmt.Errorf("the target would get the annotation %s: it asks for a ServiceAccount's token, and is refused", annotationServiceAccount)
+	}
+
+	return nil
+}
+
+// annotationServiceAccount names the ServiceAccount whose token a Secret of
+// type kubernetes.io/service-account-token gets.
+const annotationServiceAccount = "kubernetes.io/service-account.name"
 
 // shared leaves out the annotations that belong to the ExternalSecret alone.
 func shared(annotations map[string]string) map[string]string {
@@ -48,48 +146,19 @@ func shared(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// Render makes the target of an ExternalSecret out of one result per entry of
-// its plan.
-func Render(es *esv1.ExternalSecret, p *plan.Plan, results []source.Result) (*Target, error) {
-	target := &Target{Name: p.Target.Name, Type: "Opaque", Labels: maps.Clone(es.Labels), Annotations: shared(es.Annotations), Data: map[string][]byte{}}
-
-	if len(results) != len(p.Entries) {
-		return nil, fmt.Errorf("cannot render %d results to %d entries", len(results), len(p.Entries))
-	}
-
-	for i, entry := range p.Entries {
-		values, err := render(entry, results[i]) //nolint:gosec // as many as entries: checked above
-		if err != nil {
-			return nil, err
-		}
-
-		maps.Copy(target.Data, values)
-	}
-
-	size := 0
-	for key, value := range target.Data {
-		size += len(key) + len(value)
-	}
-
-	if size > maxDataBytes {
-		return nil, fmt.Errorf("the target's data has %d bytes: a Secret holds %d", size, maxDataBytes)
-	}
-
-	return target, nil
-}
-
-func render(entry plan.Entry, result source.Result) (map[string][]byte, error) {
-	values := map[string][]byte{entry.SecretKey: result.Value}
+// entry makes the keys and values that one entry adds.
+func (r *Renderer) entry(entry plan.Entry, value Value) (map[string][]byte, error) {
+	values := map[string][]byte{entry.SecretKey: value.Value}
 
 	if entry.SecretKey == "" {
 		var err error
-		if values, err = convertKeys(entry, result.Map); err != nil {
+		if values, err = r.keys(entry, value.Map); err != nil {
 			return nil, err
 		}
 	}
 
-	for key, value := range values {
-		decoded, err := decode(entry.Decoding, value)
+	for key, raw := range values {
+		decoded, err := decode(entry.Decoding, raw)
 		if err != nil {
 			return nil, fmt.Errorf("%s: the value of key %q is not %s: its decodingStrategy says that it is", entry.Field, key, entry.Decoding)
 		}
@@ -102,6 +171,29 @@ func render(entry plan.Entry, result source.Result) (map[string][]byte, error) {
 	}
 
 	return values, nil
+}
+
+// keys makes every key of an entry of dataFrom one that a Secret may have.
+// Where the entry rewrites its keys, it has said what they are to be.
+func (r *Renderer) keys(entry plan.Entry, values map[string][]byte) (map[string][]byte, error) {
+	if len(entry.Rewrite) == 0 {
+		return convertKeys(entry, values)
+	}
+
+	rewritten, err := r.rewrite(entry, values)
+	if err != nil {
+		return nil, err
+	}
+
+	delete(rewritten, "")
+
+	for key := range rewritten {
+		if err := validateKey(key); err != nil {
+			return nil, fmt.Errorf("%s: %w", entry.Field, err)
+		}
+	}
+
+	return rewritten, nil
 }
 
 // convertKeys makes every key one that a Secret may have. Empty keys are
@@ -119,10 +211,6 @@ func convertKeys(entry plan.Entry, values map[string][]byte) (map[string][]byte,
 
 		if former, taken := origin[to]; taken {
 			return nil, fmt.Errorf("%s: the keys %q and %q both become %q", entry.Field, former, key, to)
-		}
-
-		if len(to) > maxKeyLength {
-			return nil, fmt.Errorf("%s: the key %.40q... has %d characters: a Secret's key has at most %d", entry.Field, to, len(to), maxKeyLength)
 		}
 
 		if err := validateKey(to); err != nil {
@@ -156,13 +244,18 @@ func convertKey(strategy esv1.ConversionStrategy, key string) string {
 // validateKey refuses what the API server would refuse with a message that
 // names no entry.
 func validateKey(key string) error {
+	switch {
+	case len(key) > maxKeyLength:
+		return fmt.Errorf("the key %.40q... has %d characters: a Secret's key has at most %d", key, len(key), maxKeyLength)
 	// Kubernetes reserves names that begin with ".." for its own links.
-	if key == "." || strings.HasPrefix(key, "..") {
+	case key == "", key == ".", strings.HasPrefix(key, ".."):
 		return fmt.Errorf("the key %q is not one that a Secret may have", key)
 	}
 
 	for _, r := range key {
-		if r > unicode.MaxASCII {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+		default:
 			return fmt.Errorf("the key %q holds the character %q: a Secret's key has letters from a to z, digits, '-', '_' and '.' only; rewrite it", key, r)
 		}
 	}

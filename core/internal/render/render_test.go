@@ -11,10 +11,16 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/template"
 )
 
 const canary = "canary-value"
+
+func renderer() *Renderer {
+	engine := template.New(template.Options{})
+
+	return New(engine, engine)
+}
 
 func TestRenderMergesInOrder(t *testing.T) {
 	t.Parallel()
@@ -30,17 +36,17 @@ func TestRenderMergesInOrder(t *testing.T) {
 		},
 	}
 
-	got, err := Render(es, p, []source.Result{
+	got, err := renderer().Render(es, p, []Value{
 		{Map: map[string][]byte{"a": []byte("1"), "b": []byte("1"), "c": []byte("1"), "": []byte("dropped")}},
 		{Map: map[string][]byte{"b": []byte("2"), "c": []byte("2")}},
 		{Value: []byte("3")},
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	want := &Target{
-		Name: "target", Type: "Opaque", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "kept"},
+		Target: plan.Target{Name: "target"}, Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "kept"},
 		Data: map[string][]byte{"a": []byte("1"), "b": []byte("2"), "c": []byte("3")},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -58,23 +64,23 @@ func TestRenderRefuses(t *testing.T) {
 	for _, c := range []struct {
 		why    string
 		entry  plan.Entry
-		result source.Result
+		result Value
 		want   string
 	}{
-		{"two keys that become one", plan.Entry{Field: "f"}, source.Result{Map: map[string][]byte{"a/b": nil, "a:b": nil}}, `the keys "a/b" and "a:b" both become "a_b"`},
-		{"a key that is too long", plan.Entry{Field: "f"}, source.Result{Map: map[string][]byte{strings.Repeat("k", 254): nil}}, "has 254 characters"},
-		{"a letter that Secrets do not take", plan.Entry{Field: "f"}, source.Result{Map: map[string][]byte{"größe": nil}}, `holds the character 'ö'`},
-		{"a name that Kubernetes reserves", plan.Entry{Field: "f"}, source.Result{Map: map[string][]byte{"..data": nil}}, `"..data"`},
-		{"a value that is not base64", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64}, source.Result{Value: []byte(canary + "!")}, `the value of key "k" is not Base64`},
-		{"a value that is not URL-safe base64", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64URL}, source.Result{Value: []byte(canary + "!")}, `the value of key "k" is not Base64URL`},
-		{"a NUL byte that must not be", plan.Entry{Field: "f", SecretKey: "k", NullByte: esv1.NullByteFail}, source.Result{Value: []byte(canary + "\x00")}, "NUL byte"},
-		{"a NUL byte that decoding brings out", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64, NullByte: esv1.NullByteFail}, source.Result{Value: []byte("AA==")}, "NUL byte"},
-		{"more than a Secret holds", plan.Entry{Field: "f", SecretKey: "k"}, source.Result{Value: bytes.Repeat([]byte("x"), 1<<20)}, "a Secret holds 1048576"},
+		{"two keys that become one", plan.Entry{Field: "f"}, Value{Map: map[string][]byte{"a/b": nil, "a:b": nil}}, `the keys "a/b" and "a:b" both become "a_b"`},
+		{"a key that is too long", plan.Entry{Field: "f"}, Value{Map: map[string][]byte{strings.Repeat("k", 254): nil}}, "has 254 characters"},
+		{"a letter that Secrets do not take", plan.Entry{Field: "f"}, Value{Map: map[string][]byte{"größe": nil}}, `holds the character 'ö'`},
+		{"a name that Kubernetes reserves", plan.Entry{Field: "f"}, Value{Map: map[string][]byte{"..data": nil}}, `"..data"`},
+		{"a value that is not base64", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64}, Value{Value: []byte(canary + "!")}, `the value of key "k" is not Base64`},
+		{"a value that is not URL-safe base64", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64URL}, Value{Value: []byte(canary + "!")}, `the value of key "k" is not Base64URL`},
+		{"a NUL byte that must not be", plan.Entry{Field: "f", SecretKey: "k", NullByte: esv1.NullByteFail}, Value{Value: []byte(canary + "\x00")}, "NUL byte"},
+		{"a NUL byte that decoding brings out", plan.Entry{Field: "f", SecretKey: "k", Decoding: esv1.DecodingBase64, NullByte: esv1.NullByteFail}, Value{Value: []byte("AA==")}, "NUL byte"},
+		{"more than a Secret holds", plan.Entry{Field: "f", SecretKey: "k"}, Value{Value: bytes.Repeat([]byte("x"), 1<<20)}, "a Secret holds 1048576"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			_, err := Render(&esv1.ExternalSecret{}, &plan.Plan{Entries: []plan.Entry{c.entry}}, []source.Result{c.result})
+			_, err := renderer().Render(&esv1.ExternalSecret{}, &plan.Plan{Entries: []plan.Entry{c.entry}}, []Value{c.result}, nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("err = %v; want %q", err, c.want)
 			}
@@ -135,7 +141,7 @@ func FuzzRender(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key string, value []byte, decoding, conversion string) {
 		entry := plan.Entry{Field: "f", Decoding: esv1.DecodingStrategy(decoding), Conversion: esv1.ConversionStrategy(conversion)}
 
-		target, err := Render(&esv1.ExternalSecret{}, &plan.Plan{Entries: []plan.Entry{entry}}, []source.Result{{Map: map[string][]byte{key: value}}})
+		target, err := renderer().Render(&esv1.ExternalSecret{}, &plan.Plan{Entries: []plan.Entry{entry}}, []Value{{Map: map[string][]byte{key: value}}}, nil)
 		if err != nil {
 			return
 		}

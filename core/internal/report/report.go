@@ -18,6 +18,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/marker"
 	text "github.com/external-secrets/eso/core/internal/message"
+	"github.com/external-secrets/eso/core/internal/plan"
 )
 
 // Reasons of events.
@@ -25,11 +26,15 @@ const (
 	eventCreated      = "Created"
 	eventUpdated      = "Updated"
 	eventDeleted      = "Deleted"
+	eventMissing      = "MissingProviderSecret"
 	eventUpdateFailed = "UpdateFailed"
 )
 
 // maxEventNote is the longest note of an event (Kubernetes: 1 kB).
 const maxEventNote = 1000
+
+// shownAbsent bounds the entries that a message lists.
+const shownAbsent = 5
 
 // Reporter writes the status of ExternalSecrets.
 type Reporter struct {
@@ -42,27 +47,119 @@ func New(c client.Client, recorder events.EventRecorder) *Reporter {
 	return &Reporter{client: c, events: recorder}
 }
 
-// Synced tells of a sync that began at the given time and ended well. It
-// updates es.
-func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, began time.Time, dependencies string, target string, outcome apply.Outcome) error {
-	before := es.DeepCopy()
-	es.Status.RefreshTime = metav1.NewTime(began)
-	es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
-	es.Status.SyncedDependencies = dependencies
-	es.Status.Binding = &esv1.Binding{Name: target}
-	setReady(es, metav1.ConditionTrue, esv1.ReasonSecretSynced, "secret synced")
+// Sync is a sync that ended well.
+type Sync struct {
+	// Began is when the stores were asked; zero where they were not.
+	Began time.Time
+	// Dependencies is the digest of the stores and templates that were used.
+	Dependencies string
+	// Target that was written.
+	Target string
+	// Outcome of the write.
+	Outcome apply.Outcome
+	// Exists says that the target is there now.
+	Exists bool
+	// Retained says that the stores had nothing and that the target was left as
+	// it is for that reason.
+	Retained bool
+	// Absent says what the stores did not have, for people.
+	Absent []string
+}
 
-	switch outcome.Change {
+// Synced tells of a sync that ended well. It updates es.
+func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Sync) error {
+	before := es.DeepCopy()
+
+	if !sync.Began.IsZero() {
+		es.Status.RefreshTime = metav1.NewTime(sync.Began)
+		es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
+		es.Status.SyncedDependencies = sync.Dependencies
+		es.Status.SyncedForceSync = plan.ForceSync(es)
+	}
+
+	es.Status.Binding = nil
+	if sync.Exists {
+		es.Status.Binding = &esv1.Binding{Name: sync.Target}
+	}
+
+	reason, message := esv1.ReasonSecretSynced, "secret synced"
+
+	switch {
+	case sync.Outcome.Change == apply.Deleted:
+		reason, message = esv1.ReasonSecretDeleted, "secret deleted: the stores have nothing for it"
+	case sync.Retained && sync.Exists:
+		message = "the stores have nothing for the secret: it is retained as it is"
+	case sync.Retained:
+		message = "the stores have nothing for the secret: it is not made"
+	}
+
+	if len(sync.Absent) > 0 {
+		absent := sync.Absent
+		if more := len(absent) - shownAbsent; more > 0 {
+			absent = append(absent[:shownAbsent:shownAbsent], fmt.Sprintf("and %d more", more))
+		}
+
+		message += "; not found, and left out: " + strings.Join(absent, ", ")
+
+		if was := ready(before); was == nil || was.Message != message {
+			r.event(es, corev1.EventTypeNormal, eventMissing, "not found, and left out: "+strings.Join(absent, ", "))
+		}
+	}
+
+	setReady(es, metav1.ConditionTrue, reason, message)
+
+	switch sync.Outcome.Change {
 	case apply.Created:
-		r.event(es, corev1.EventTypeNormal, eventCreated, "created Secret "+target)
+		r.event(es, corev1.EventTypeNormal, eventCreated, "created Secret "+sync.Target)
 	case apply.Updated:
-		r.event(es, corev1.EventTypeNormal, eventUpdated, "updated Secret "+target)
+		r.event(es, corev1.EventTypeNormal, eventUpdated, "updated Secret "+sync.Target)
+	case apply.Deleted:
+		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted Secret "+sync.Target+": the stores have nothing for it")
 	case apply.Unchanged:
 	}
 
-	for _, name := range outcome.Removed {
+	for _, name := range sync.Outcome.Removed {
 		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted Secret "+name+", which is no longer the target")
 	}
+
+	return r.patch(ctx, before, es)
+}
+
+// Waiting tells that the target, to which others hold the pen, is not there.
+// It updates es.
+func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target string) error {
+	before := es.DeepCopy()
+	es.Status.Binding = nil
+	setReady(es, metav1.ConditionTrue, esv1.ReasonSecretMissing,
+		fmt.Sprintf("Secret %q does not exist, and creationPolicy Merge does not make it; synced as soon as it does", target))
+
+	return r.patch(ctx, before, es)
+}
+
+// Skipped tells that another operator serves a store of the ExternalSecret.
+// What that one has written is left alone. It updates es.
+func (r *Reporter) Skipped(ctx context.Context, es *esv1.ExternalSecret, store, class string) error {
+	if was := ready(es); was != nil && (was.Reason != esv1.ReasonOtherController || was.ObservedGeneration == es.Generation) {
+		return nil
+	}
+
+	before := es.DeepCopy()
+	setReady(es, metav1.ConditionUnknown, esv1.ReasonOtherController,
+		fmt.Sprintf("%s has spec.controller %q: the operator of that class syncs this ExternalSecret", store, class))
+
+	return r.patch(ctx, before, es)
+}
+
+// Stands tells that a failure is over although nothing was read: the object was
+// mended, and its policy asks for no sync. It updates es.
+func (r *Reporter) Stands(ctx context.Context, es *esv1.ExternalSecret) error {
+	was := ready(es)
+	if was == nil || was.Status == metav1.ConditionTrue {
+		return nil
+	}
+
+	before := es.DeepCopy()
+	setReady(es, metav1.ConditionTrue, esv1.ReasonSecretSynced, "secret synced")
 
 	return r.patch(ctx, before, es)
 }

@@ -20,6 +20,9 @@ type Opener interface {
 	// exist. It reads caches only.
 	Revision(ctx context.Context, store plan.Store, namespace string) (string, error)
 
+	// Class of the operator that serves a store; empty means any.
+	Class(ctx context.Context, store plan.Store, namespace string) (string, error)
+
 	// Open prepares a store for reads on behalf of a namespace. It reads
 	// caches only; its error says why the store must not be used.
 	Open(ctx context.Context, store plan.Store, namespace string) (Source, error)
@@ -28,16 +31,40 @@ type Opener interface {
 // Source is an open store.
 type Source interface {
 	// Read performs reads and answers as many results in the same order; an
-	// error is that of all of them.
-	Read(ctx context.Context, reads []plan.Read) ([]Result, error)
+	// error is that of all of them. known holds the revision per read of what
+	// the caller has, empty where it has nothing.
+	Read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error)
+
+	// Find gives every secret that matches, by name. It is whole, or an error.
+	Find(ctx context.Context, find plan.Find) (map[string][]byte, error)
+
+	// Healthy says that the store was well when it was opened. Only then does
+	// its word that a secret is absent prove it.
+	Healthy() bool
+
+	// Lane says whom reads keep busy.
+	Lane() Lane
 }
 
-// Result answers one read: an Err, or what the read asked for.
+// Lane is what a read keeps busy.
+type Lane struct {
+	// Provider that serves the store.
+	Provider string
+	// Store that is read.
+	Store string
+}
+
+// Result answers one read: an Err, or NotModified, or what the read asked for.
 type Result struct {
 	// Value answers a read of a value.
 	Value []byte
-	// Map answers a read of a map.
+	// Map answers a read of a map, and a find.
 	Map map[string][]byte
+	// NotModified says that the revision that the caller has is the current
+	// one.
+	NotModified bool
+	// Revision of what was read; empty where the backend has none.
+	Revision string
 	// Err says why there is neither.
 	Err *providerclient.Error
 }

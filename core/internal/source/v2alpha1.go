@@ -3,12 +3,16 @@ package source
 import (
 	"context"
 	"errors"
+	"strings"
+	"time"
 
+	"google.golang.org/grpc/codes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/circuit"
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/providerclient"
 )
@@ -19,13 +23,51 @@ type V2Alpha1 struct {
 	reader   client.Reader
 	resolver *binding.Resolver
 	pool     *providerclient.Pool
+	maxFound int
+	flights  *flights
+	circuits *circuit.Breakers[*providerclient.Error]
 }
+
+const (
+	// shortestBreak and longestBreak are how long a store that refuses
+	// everything is left alone.
+	shortestBreak = time.Second
+	longestBreak  = time.Minute
+)
 
 var _ Opener = (*V2Alpha1)(nil)
 
-// NewV2Alpha1 makes an Opener that reads stores from a cache.
-func NewV2Alpha1(reader client.Reader, resolver *binding.Resolver, pool *providerclient.Pool) *V2Alpha1 {
-	return &V2Alpha1{reader: reader, resolver: resolver, pool: pool}
+// NewV2Alpha1 makes an Opener that reads stores from a cache. maxFound is the
+// largest number of secrets that one find may answer. recovered, which may be
+// nil, is called with a store that failed and answers again; its namespace is
+// empty for a ClusterSecretStore.
+func NewV2Alpha1(reader client.Reader, resolver *binding.Resolver, pool *providerclient.Pool, maxFound int, recovered func(kind, namespace, name string)) *V2Alpha1 {
+	closed := func(name string) {
+		if recovered != nil {
+			identity := strings.Split(name, "/")
+			recovered(identity[0], identity[1], identity[2])
+		}
+	}
+
+	return &V2Alpha1{
+		reader: reader, resolver: resolver, pool: pool, maxFound: maxFound,
+		flights: newFlights(), circuits: circuit.New[*providerclient.Error](shortestBreak, longestBreak, closed),
+	}
+}
+
+// Class is the store's spec.controller.
+func (v *V2Alpha1) Class(ctx context.Context, store plan.Store, namespace string) (string, error) {
+	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
+
+	if _, denied := errors.AsType[*binding.DenialError](err); denied {
+		return "", nil
+	}
+
+	if err != nil {
+		return "", err
+	}
+
+	return s.Spec.Controller, nil
 }
 
 // Revision is what the store's controller last bound the store to.
@@ -69,7 +111,17 @@ func (v *V2Alpha1) Open(ctx context.Context, store plan.Store, namespace string)
 		return nil, err
 	}
 
-	return &boundSource{client: client, bound: bound, namespace: namespace}, nil
+	call := bound.Call(namespace)
+
+	return &boundSource{
+		v: v, client: client, bound: bound, namespace: namespace, healthy: s.Healthy(),
+		// Kind, namespace and name come first: recovered reads them.
+		// What makes the store Ready again closes the circuit, too.
+		circuit: strings.Join([]string{
+			s.Kind, s.Object.GetNamespace(), s.Object.GetName(), call.GetAuthenticationNamespace(), bound.Revision, s.Since(),
+		}, "/"),
+		identity: strings.Join([]string{bound.Revision, call.GetAuthenticationNamespace(), namespace, bound.Endpoint.Address.String()}, "/"),
+	}, nil
 }
 
 func keyOf(store plan.Store, namespace string) binding.Key {
@@ -83,19 +135,35 @@ func keyOf(store plan.Store, namespace string) binding.Key {
 
 // boundSource reads through a provider.
 type boundSource struct {
+	v         *V2Alpha1
 	client    *providerclient.Client
 	bound     *binding.Binding
 	namespace string
+	healthy   bool
+	circuit   string
+	identity  string
 }
 
-// Read asks the provider.
-func (b *boundSource) Read(ctx context.Context, reads []plan.Read) ([]Result, error) {
+// Read asks the provider, unless somebody else is asking it for the same.
+func (b *boundSource) Read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error) {
+	return b.v.flights.read(ctx, b.identity, reads, known, b.read)
+}
+
+func (b *boundSource) read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error) {
 	wire := make([]providerclient.Read, 0, len(reads))
-	for _, read := range reads {
-		wire = append(wire, providerclient.Read{Map: read.Map, Key: read.Key, Property: read.Property, Version: read.Version, Metadata: read.Metadata})
+	for i, read := range reads {
+		wire = append(wire, providerclient.Read{
+			Map: read.Map, Key: read.Key, Property: read.Property, Version: read.Version, Metadata: read.Metadata, KnownRevision: known[i],
+		})
 	}
 
-	answers, err := b.client.Read(ctx, b.bound.Call(b.namespace), wire)
+	var answers []providerclient.Result
+
+	err := b.guarded(func() (err error) {
+		answers, err = b.client.Read(ctx, b.bound.Call(b.namespace), wire)
+
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -106,4 +174,62 @@ func (b *boundSource) Read(ctx context.Context, reads []plan.Read) ([]Result, er
 	}
 
 	return results, nil
+}
+
+// Find asks the provider.
+func (b *boundSource) Find(ctx context.Context, find plan.Find) (found map[string][]byte, err error) {
+	err = b.guarded(func() (err error) {
+		found, err = b.client.Find(ctx, b.bound.Call(b.namespace), providerclient.Find{Path: find.Path, Name: find.Name, Tags: find.Tags, Max: b.v.maxFound})
+
+		return err
+	})
+
+	return found, err
+}
+
+// guarded makes a call, unless the store has just refused everything.
+func (b *boundSource) guarded(call func() error) (err error) {
+	done, last, after := b.v.circuits.Allow(b.circuit)
+	if done == nil {
+		failed := *last
+		failed.RetryAfter = max(failed.RetryAfter, after)
+
+		return &failed
+	}
+
+	verdict, failure := circuit.Suspect, &providerclient.Error{Code: codes.Internal, Message: "the call did not end"}
+	defer func() { done(verdict, failure) }()
+
+	err = call()
+
+	typed, ok := errors.AsType[*providerclient.Error](err)
+
+	switch {
+	case err == nil, ok && typed.Item:
+		verdict = circuit.Success
+	case ok:
+		verdict, failure = verdictOn(typed), typed
+	default:
+		failure = &providerclient.Error{Code: codes.Internal, Message: err.Error()}
+	}
+
+	return err
+}
+
+// verdictOn tells whether a failure of the whole store may pass by itself.
+func verdictOn(err *providerclient.Error) circuit.Verdict {
+	switch err.Code {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown, codes.Internal:
+		return circuit.Suspect
+	default:
+		return circuit.Certain
+	}
+}
+
+// Healthy tells what the store's condition said.
+func (b *boundSource) Healthy() bool { return b.healthy }
+
+// Lane names the provider by its endpoint.
+func (b *boundSource) Lane() Lane {
+	return Lane{Provider: b.bound.Endpoint.Address.String(), Store: b.circuit}
 }

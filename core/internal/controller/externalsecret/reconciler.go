@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -17,44 +19,109 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/apply"
+	"github.com/external-secrets/eso/core/internal/bulkhead"
 	"github.com/external-secrets/eso/core/internal/fetch"
 	"github.com/external-secrets/eso/core/internal/plan"
+	"github.com/external-secrets/eso/core/internal/reference"
 	"github.com/external-secrets/eso/core/internal/render"
 	"github.com/external-secrets/eso/core/internal/report"
 	"github.com/external-secrets/eso/core/internal/retry"
 	"github.com/external-secrets/eso/core/internal/source"
 )
 
-// staleRetry is how soon an object is looked at again when the cache lags
-// behind this process's own writes.
-const staleRetry = 100 * time.Millisecond
+const (
+	// staleRetry is how soon an object is looked at again when the cache lags
+	// behind this process's own writes.
+	staleRetry = 100 * time.Millisecond
+	// parkedRetry is how soon an object that waits for a busy store is looked
+	// at again in any case; usually it is woken before.
+	parkedRetry = 10 * time.Second
+	// A target that somebody else keeps changing is repaired at these
+	// intervals.
+	shortestRepair = time.Second
+	longestRepair  = 5 * time.Minute
+)
+
+// Options of a Reconciler.
+type Options struct {
+	// Class of this operator.
+	Class string
+	// Concurrent syncs.
+	Concurrent int
+	// MemoryBytes bounds what is remembered of what stores answered.
+	MemoryBytes int
+}
+
+// Dependencies of a Reconciler.
+type Dependencies struct {
+	// Client reads from caches.
+	Client client.Client
+	// Direct reads from the API server.
+	Direct client.Reader
+	// Openers of stores.
+	Openers source.Registry
+	// Renderer of targets.
+	Renderer *render.Renderer
+	// Reporter of what became of a sync.
+	Reporter *report.Reporter
+}
 
 // Reconciler syncs ExternalSecrets.
 type Reconciler struct {
-	client   client.Client
-	openers  source.Registry
-	applier  *apply.Applier
-	reporter *report.Reporter
-	backoff  *retry.Backoff
-	written  *writes
-	now      func() time.Time
+	Dependencies
+
+	options    Options
+	applier    *apply.Applier
+	references *reference.Watcher
+	memory     *fetch.Memory
+	backoff    *retry.Backoff
+	repairs    *retry.Pace
+	busy       *bulkhead.Bulkhead[types.NamespacedName]
+	written    *writes
+	queue      *urgentQueue
+	now        func() time.Time
 }
 
-// New makes a reconciler. c reads from caches.
-func New(c client.Client, openers source.Registry, reporter *report.Reporter) *Reconciler {
-	return &Reconciler{
-		client: c, openers: openers, applier: apply.New(c), reporter: reporter,
-		backoff: retry.New(time.Second, 7*time.Minute), written: newWrites(), now: time.Now,
+// New makes a reconciler.
+func New(dependencies Dependencies, options Options) *Reconciler {
+	r := &Reconciler{
+		Dependencies: dependencies,
+		options:      options,
+		applier:      apply.New(dependencies.Client, dependencies.Direct),
+		memory:       fetch.NewMemory(options.MemoryBytes),
+		backoff:      retry.New(time.Second, 7*time.Minute),
+		repairs:      retry.NewPace(shortestRepair, longestRepair),
+		written:      newWrites(),
+		queue:        &urgentQueue{},
+		now:          time.Now,
 	}
+	r.busy = bulkhead.New(func(name types.NamespacedName) { r.queue.add(changed, name) })
+
+	return r
 }
+
+// attempt is what is known of one ExternalSecret while it is looked at.
+type attempt struct {
+	es   *esv1.ExternalSecret
+	name types.NamespacedName
+	plan *plan.Plan
+	// current is the target's metadata; nil where there is none.
+	current *metav1.PartialObjectMetadata
+	// objects that templates are read from.
+	objects render.Objects
+	// dependencies is the digest of stores and objects.
+	dependencies string
+}
+
+// version of what the stores' answers depend on.
+func (s *attempt) version() string { return fmt.Sprintf("%d/%s", s.es.Generation, s.dependencies) }
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	es := &esv1.ExternalSecret{}
 
-	if err := r.client.Get(ctx, request.NamespacedName, es); err != nil {
-		r.backoff.Forget(request.String())
-		r.written.forget(request.NamespacedName)
+	if err := r.Client.Get(ctx, request.NamespacedName, es); err != nil {
+		r.forget(request.NamespacedName)
 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -63,76 +130,151 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	target, err := r.applier.Observe(ctx, es.Namespace, plan.TargetName(es))
-	if err != nil {
+	s := &attempt{es: es, name: request.NamespacedName}
+
+	skipped, err := r.skip(ctx, s)
+	if skipped || err != nil {
 		return reconcile.Result{}, err
 	}
 
-	if r.written.ahead(es, target) {
+	if s.current, err = r.applier.Observe(ctx, es); err != nil {
+		return r.failed(ctx, s, err)
+	}
+
+	if r.written.ahead(es, s.current) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	p, err := plan.New(es)
-	if err != nil {
-		return r.failed(ctx, es, err)
+	if s.plan, err = plan.New(es); err != nil {
+		return r.failed(ctx, s, err)
 	}
 
-	dependencies, err := r.dependencies(ctx, es)
-	if err != nil {
-		return r.failed(ctx, es, err)
+	if r.watch(s) {
+		return reconcile.Result{}, r.waiting(ctx, s)
 	}
 
-	due := plan.Decide(es, dependencies, apply.Intact(es, target), r.now())
+	if err := r.dependOn(ctx, s); err != nil {
+		return r.failed(ctx, s, err)
+	}
+
+	due := plan.Decide(es, r.state(s))
 	if !due.Now {
-		return reconcile.Result{RequeueAfter: due.Again()}, nil
+		if due.Next == 0 {
+			err = r.Reporter.Stands(ctx, es)
+		}
+
+		return again(due.Again()), err
 	}
 
-	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
-
-	began := r.now()
-
-	results, err := fetch.Fetch(ctx, r.openers, p, es.Namespace)
-	if err != nil {
-		return r.failed(ctx, es, err)
-	}
-
-	rendered, err := render.Render(es, p, results)
-	if err != nil {
-		return r.failed(ctx, es, err)
-	}
-
-	outcome, err := r.applier.Apply(ctx, es, rendered, target)
-	if err != nil {
-		return r.failed(ctx, es, err)
-	}
-
-	r.backoff.Forget(request.String())
-
-	if err := r.reporter.Synced(ctx, es, began, dependencies, rendered.Name, outcome); err != nil {
-		return reconcile.Result{}, err
-	}
-
-	r.written.remember(es, outcome.ResourceVersion)
-
-	return reconcile.Result{RequeueAfter: plan.Decide(es, dependencies, true, r.now()).Again()}, nil
+	return r.sync(ctx, s, due)
 }
 
-// dependencies digests what the ExternalSecret's stores are at present.
-func (r *Reconciler) dependencies(ctx context.Context, es *esv1.ExternalSecret) (string, error) {
-	var revisions []string
+// again lets an object come back, as one that nobody waits for.
+func again(after time.Duration) reconcile.Result {
+	priority := periodic
 
-	for _, store := range plan.Stores(es) {
-		opener, ok := r.openers[store.APIVersion]
+	return reconcile.Result{RequeueAfter: after, Priority: &priority}
+}
+
+// state is what is known of the target and what it is made from.
+func (r *Reconciler) state(s *attempt) plan.State {
+	intact := apply.Intact(s.es, s.current)
+	// Where the stores had nothing, no target is missed.
+	if s.current == nil && s.es.Status.Binding == nil && !s.es.Status.RefreshTime.IsZero() {
+		intact = true
+	}
+
+	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: apply.Frozen(s.es, s.current), Now: r.now()}
+}
+
+// skip leaves an ExternalSecret to another operator where one of its stores
+// does.
+func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
+	for _, store := range plan.Stores(s.es) {
+		opener, ok := r.Openers[store.APIVersion]
 		if !ok {
 			continue
 		}
 
-		revision, err := opener.Revision(ctx, store, es.Namespace)
+		class, err := opener.Class(ctx, store, s.es.Namespace)
 		if err != nil {
-			return "", err
+			return false, err
+		}
+
+		if class != "" && class != r.options.Class {
+			return true, r.Reporter.Skipped(ctx, s.es, store.String(), class)
+		}
+	}
+
+	return false, nil
+}
+
+// watch has everything watched that the ExternalSecret names, and tells whether
+// its target has to come into being by somebody else's hand.
+func (r *Reconciler) watch(s *attempt) (waits bool) {
+	var keys []reference.Key
+
+	for _, object := range plan.Objects(s.es) {
+		keys = append(keys, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+	}
+
+	waits = s.current == nil && s.plan.Target.Creation == esv1.CreationMerge
+	if waits {
+		keys = append(keys, reference.Key{Kind: reference.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
+	}
+
+	r.references.Want(s.name, keys...)
+
+	return waits
+}
+
+func (r *Reconciler) waiting(ctx context.Context, s *attempt) error {
+	r.backoff.Forget(s.name.String())
+
+	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target.Name); err != nil {
+		return err
+	}
+
+	r.written.remember(s.es, "")
+
+	return nil
+}
+
+// dependOn reads the objects that templates are read from, and digests what
+// they and the stores are at present.
+func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
+	var revisions []string
+
+	for _, store := range plan.Stores(s.es) {
+		opener, ok := r.Openers[store.APIVersion]
+		if !ok {
+			continue
+		}
+
+		revision, err := opener.Revision(ctx, store, s.es.Namespace)
+		if err != nil {
+			return err
 		}
 
 		revisions = append(revisions, fmt.Sprintf("%s/%s/%s=%s", store.APIVersion, store.Kind, store.Name, revision))
+	}
+
+	s.objects = render.Objects{}
+
+	for _, object := range plan.Objects(s.es) {
+		content, ok, err := r.references.Content(ctx, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		if err != nil {
+			return err
+		}
+
+		digest := "absent"
+
+		if ok {
+			s.objects[object] = content
+			digest = reference.Digest(content)
+		}
+
+		revisions = append(revisions, object.Kind+"/"+object.Name+"="+digest)
 	}
 
 	slices.Sort(revisions)
@@ -142,43 +284,156 @@ func (r *Reconciler) dependencies(ctx context.Context, es *esv1.ExternalSecret) 
 		fmt.Fprintln(sum, revision)
 	}
 
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+	s.dependencies = hex.EncodeToString(sum.Sum(nil)[:8])
+
+	return nil
+}
+
+// sync does what is due.
+func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconcile.Result, error) {
+	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
+
+	if due.Repair {
+		if wait := r.repairs.Wait(s.name.String()); wait > 0 {
+			return again(wait), nil
+		}
+	}
+
+	values, began, err := r.values(ctx, s, due)
+
+	switch {
+	case errors.Is(err, errBusy):
+		return again(parkedRetry), nil
+	case err != nil:
+		return r.failed(ctx, s, err)
+	}
+
+	rendered, err := r.Renderer.Render(s.es, s.plan, values, s.objects)
+	if err != nil {
+		return r.failed(ctx, s, err)
+	}
+
+	result := report.Sync{Began: began, Dependencies: s.dependencies, Target: rendered.Name, Absent: rendered.Absent}
+
+	if err := r.write(ctx, s, rendered, &result); err != nil {
+		if _, gone := errors.AsType[*apply.GoneError](err); gone {
+			// What the cache showed has just been deleted.
+			return reconcile.Result{RequeueAfter: staleRetry}, nil
+		}
+
+		return r.failed(ctx, s, err)
+	}
+
+	r.backoff.Forget(s.name.String())
+
+	if err := r.Reporter.Synced(ctx, s.es, result); err != nil {
+		return reconcile.Result{}, err
+	}
+
+	r.written.remember(s.es, result.Outcome.ResourceVersion)
+
+	state := r.state(s)
+	state.Intact = true
+
+	return again(plan.Decide(s.es, state).Again()), nil
+}
+
+// errBusy says that the stores or their providers have no room for another
+// read now.
+var errBusy = errors.New("the store or its provider is busy")
+
+// values gives the value of each entry of the plan: what was fetched last,
+// where only the target has to be repaired, or what the stores say now. began
+// is when they were asked.
+func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (values []render.Value, began time.Time, err error) {
+	last := r.memory.Recall(s.es.UID, s.version())
+	if due.Repair && last != nil {
+		return fetch.Values(s.plan, last), time.Time{}, nil
+	}
+
+	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
+
+	leave, ok := r.busy.Enter(s.name, r.lanes(opened.Lanes()))
+	if !ok {
+		return nil, time.Time{}, errBusy
+	}
+	defer leave()
+
+	began = r.now()
+
+	values, answers, err := opened.Fetch(ctx, last)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+
+	r.memory.Remember(s.es.UID, s.version(), answers)
+
+	return values, began, nil
+}
+
+// lanes gives stores and providers their shares of the workers: an eighth to
+// each store, three quarters to each provider.
+func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
+	lanes := make([]bulkhead.Lane, 0, 2*len(busy))
+
+	for _, lane := range busy {
+		lanes = append(lanes,
+			bulkhead.Lane{Name: "provider " + lane.Provider, Limit: max(1, r.options.Concurrent*3/4)},
+			bulkhead.Lane{Name: "store " + lane.Store, Limit: max(1, r.options.Concurrent/8)},
+		)
+	}
+
+	return lanes
+}
+
+// write makes the target be what was rendered, or, where the stores have
+// nothing, what the deletion policy says.
+func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
+	switch {
+	case target.Empty && target.Deletion == esv1.DeletionDelete:
+		result.Outcome, err = r.applier.Delete(ctx, s.es, s.current)
+	case target.Empty && target.Deletion == esv1.DeletionRetain && target.Creation != esv1.CreationNone:
+		result.Retained, result.Exists = true, s.current != nil
+	default:
+		result.Outcome, err = r.applier.Apply(ctx, s.es, target, s.current)
+		result.Exists = target.Creation != esv1.CreationNone
+	}
+
+	return err
 }
 
 // failed reports a failure and decides when to try again: soon, with growing
 // pauses, unless only a change of an object can help.
-func (r *Reconciler) failed(ctx context.Context, es *esv1.ExternalSecret, failure error) (reconcile.Result, error) {
+func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (reconcile.Result, error) {
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err()
 	}
 
-	name := client.ObjectKeyFromObject(es)
-
-	var again, after time.Duration
+	var pause, after time.Duration
 
 	if !permanent(failure) {
 		if unread, ok := errors.AsType[*fetch.Error](failure); ok {
 			after = unread.RetryAfter()
 		}
 
-		again = r.backoff.Next(name.String(), after)
+		pause = r.backoff.Next(s.name.String(), after)
 	}
 
-	log.FromContext(ctx).Info("cannot sync", "error", failure.Error(), "again", again.String())
+	log.FromContext(ctx).Info("cannot sync", "error", failure.Error(), "again", pause.String())
 
-	if err := r.reporter.Failed(ctx, es, failure, again); err != nil {
+	if err := r.Reporter.Failed(ctx, s.es, failure, pause); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(es, "")
+	r.written.remember(s.es, "")
 
-	if again == 0 {
+	if pause == 0 {
 		// Watches tell of every change that can help; this is for what they
 		// may have missed.
-		again = r.backoff.Longest()
+		pause = r.backoff.Longest()
 	}
 
-	return reconcile.Result{RequeueAfter: again}, nil
+	return again(pause), nil
 }
 
 // permanent tells whether only a change of an object can end a failure.
@@ -199,19 +454,26 @@ func permanent(failure error) bool {
 	}
 }
 
+// forget drops what is kept of an object that is gone.
+func (r *Reconciler) forget(name types.NamespacedName) {
+	r.backoff.Forget(name.String())
+	r.repairs.Forget(name.String())
+	r.written.forget(name)
+	r.references.Want(name)
+}
+
 // release lets a deleted ExternalSecret go. Its target goes with it by its
 // owner reference; only older operators put a finalizer on it.
 func (r *Reconciler) release(ctx context.Context, es *esv1.ExternalSecret) error {
-	name := client.ObjectKeyFromObject(es)
-	r.backoff.Forget(name.String())
-	r.written.forget(name)
+	r.forget(client.ObjectKeyFromObject(es))
+	r.memory.Forget(es.UID)
 
 	before := es.DeepCopy()
 	if !controllerutil.RemoveFinalizer(es, esv1.FinalizerCleanup) {
 		return nil
 	}
 
-	if err := r.client.Patch(ctx, es, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+	if err := r.Client.Patch(ctx, es, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot release ExternalSecret %q: %w", es.Name, err)
 	}
 

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -26,6 +29,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/plan"
+	"github.com/external-secrets/eso/core/internal/reference"
 )
 
 // Indexes of ExternalSecrets in the cache.
@@ -35,7 +39,11 @@ const (
 )
 
 // SetupWithManager registers the controller, its indexes and its watches.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, concurrent int) error {
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
+	if err := r.watchReferences(mgr); err != nil {
+		return err
+	}
+
 	indexer := mgr.GetFieldIndexer()
 	secret := metadataOf(corev1.SchemeGroupVersion.WithKind("Secret"))
 
@@ -53,20 +61,55 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 
 	err := builder.ControllerManagedBy(mgr).
 		Named("externalsecret").
-		For(&esv1.ExternalSecret{}, builder.WithPredicates(predicate.Or(
+		Watches(&esv1.ExternalSecret{}, byUrgency{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
 			predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetDeletionTimestamp() != nil }),
 		))).
 		Watches(&v2alpha1.SecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
 		Watches(&v2alpha1.ClusterSecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
 		Watches(secret, handler.EnqueueRequestsFromMapFunc(r.ofTarget)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		WatchesRawSource(source.Func(r.queue.start)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
 	}
 
 	return nil
+}
+
+// watchReferences watches single objects until the manager stops.
+func (r *Reconciler) watchReferences(mgr manager.Manager) error {
+	objects, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("cannot make a client: %w", err)
+	}
+
+	meta, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("cannot make a client for metadata: %w", err)
+	}
+
+	r.references = reference.New(objects, meta, func(key reference.Key) { r.queue.add(changed, r.references.Owners(key)...) })
+
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		r.references.Stop()
+
+		return nil
+	})); err != nil {
+		return fmt.Errorf("cannot watch what ExternalSecrets refer to: %w", err)
+	}
+
+	return nil
+}
+
+// StoreRecovered tells that a store answers again. Its namespace is empty for a
+// ClusterSecretStore.
+func (r *Reconciler) StoreRecovered(kind, namespace, name string) {
+	for _, request := range r.requests(context.Background(), client.MatchingFields{indexStore: storeName(kind, namespace, name)}) {
+		r.queue.add(periodic, request.NamespacedName)
+	}
 }
 
 func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
@@ -105,7 +148,7 @@ func byTarget(object client.Object) []string {
 		return nil
 	}
 
-	return []string{plan.TargetName(es)}
+	return []string{plan.TargetOf(es).Name}
 }
 
 // storeChanged lets through what an ExternalSecret can depend on: what the
@@ -167,7 +210,7 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []recon
 func (r *Reconciler) requests(ctx context.Context, options ...client.ListOption) []reconcile.Request {
 	var list esv1.ExternalSecretList
 	// A cache that cannot be read has been stopped.
-	if err := r.client.List(ctx, &list, options...); err != nil {
+	if err := r.Client.List(ctx, &list, options...); err != nil {
 		return nil
 	}
 

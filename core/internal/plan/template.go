@@ -1,0 +1,94 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+)
+
+// Kinds of objects that templates are read from.
+const (
+	KindConfigMap = "ConfigMap"
+	KindSecret    = "Secret"
+)
+
+// Object names an object of the ExternalSecret's namespace that holds
+// templates.
+type Object struct {
+	// Kind is KindConfigMap or KindSecret.
+	Kind string
+	Name string
+}
+
+// String names the object for people.
+func (o Object) String() string { return fmt.Sprintf("%s %q", o.Kind, o.Name) }
+
+// Objects that an ExternalSecret's templates are read from, without
+// repetition.
+func Objects(es *esv1.ExternalSecret) []Object {
+	if es.Spec.Target == nil || es.Spec.Target.Template == nil {
+		return nil
+	}
+
+	var (
+		objects []Object
+		seen    = map[Object]bool{}
+	)
+
+	add := func(kind string, source *esv1.TemplateSource) {
+		if source == nil {
+			return
+		}
+
+		object := Object{Kind: kind, Name: source.Name}
+		if !seen[object] {
+			seen[object] = true
+			objects = append(objects, object)
+		}
+	}
+
+	for _, from := range es.Spec.Target.Template.TemplateFrom {
+		add(KindConfigMap, from.ConfigMap)
+		add(KindSecret, from.Secret)
+	}
+
+	return objects
+}
+
+// Types of Secrets that give whoever reads them an identity in the cluster:
+// they are never made, and never written to.
+const (
+	TypeServiceAccountToken = "kubernetes.io/service-account-token"
+	TypeBootstrapToken      = "bootstrap.kubernetes.io/token"
+)
+
+// ForbiddenType tells whether a Secret of a type is never written.
+func ForbiddenType(secretType string) bool {
+	return secretType == TypeServiceAccountToken || secretType == TypeBootstrapToken
+}
+
+func (b *builder) template() {
+	if b.es.Spec.Target == nil || b.es.Spec.Target.Template == nil {
+		return
+	}
+
+	t := b.es.Spec.Target.Template
+	if ForbiddenType(t.Type) {
+		b.problem("spec.target.template.type %s is refused: such a Secret gives its reader an identity in the cluster", t.Type)
+	}
+
+	for i, from := range t.TemplateFrom {
+		field := fmt.Sprintf("spec.target.template.templateFrom[%d]", i)
+
+		if from.ConfigMap == nil && from.Secret == nil && from.Literal == nil {
+			b.problem("%s is empty: set configMap, secret or literal", field)
+		}
+
+		switch strings.ToLower(from.Target) {
+		case "", "data", "labels", "annotations":
+		default:
+			b.problem("%s.target %q: a Secret has Data, Labels and Annotations", field, from.Target)
+		}
+	}
+}
