@@ -40,10 +40,8 @@ spec:
 
 // reasonIs waits until an ExternalSecret is Ready for a reason, with a message
 // that holds every text.
-func reasonIs(t *testing.T, ns, name, reason string, texts ...string) *esv1.ExternalSecret {
+func reasonIs(t *testing.T, ns, name, reason string, texts ...string) {
 	t.Helper()
-
-	var found *esv1.ExternalSecret
 
 	eventually(t, func(ctx context.Context) error {
 		es, ready, err := getES(ctx, ns, name)
@@ -61,12 +59,8 @@ func reasonIs(t *testing.T, ns, name, reason string, texts ...string) *esv1.Exte
 			}
 		}
 
-		found = es
-
 		return nil
 	})
-
-	return found
 }
 
 func newSecret(t *testing.T, ns, name string, secretType corev1.SecretType, data map[string]string) *corev1.Secret {

@@ -68,7 +68,7 @@ func (s *storeService) find(ctx context.Context, call *pb.CallContext, query pro
 }
 
 func queryOf(request *pb.FindSecretsRequest) (provider.Query, error) {
-	query := provider.Query{Path: request.Path, Tags: request.GetTags()} //nolint:protogetter // absent differs from empty
+	query := provider.Query{Path: request.Path, Tags: request.GetTags()}
 
 	expression := request.GetNameRegexp()
 

@@ -78,14 +78,16 @@ func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value,
 
 	target := &Target{Target: p.Target, Data: map[string][]byte{}}
 
-	for i, entry := range p.Entries {
-		if values[i].Absent { //nolint:gosec // as many as entries: checked above
-			target.Absent = append(target.Absent, entry.Field+" ("+values[i].Asked+")")
+	for i, value := range values {
+		entry := p.Entries[i] // as many as values: checked above
+
+		if value.Absent {
+			target.Absent = append(target.Absent, entry.Field+" ("+value.Asked+")")
 
 			continue
 		}
 
-		found, err := r.entry(entry, values[i])
+		found, err := r.entry(entry, value)
 		if err != nil {
 			return nil, err
 		}
