@@ -258,6 +258,23 @@ func (a *Authority) ClientTLS(ctx context.Context) (*tls.Certificate, *x509.Cert
 	return a.own, pool, nil
 }
 
+// Expires tells when the authority and the operator's own certificate end; zero
+// for what there is not yet.
+func (a *Authority) Expires() (authority, own time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if a.state != nil {
+		authority = a.state.active.cert.NotAfter
+	}
+
+	if a.own != nil {
+		own = a.own.Leaf.NotAfter
+	}
+
+	return authority, own
+}
+
 // ServerCertificate is a provider's certificate with what belongs to it.
 type ServerCertificate struct {
 	// Certificate, Key and CA in PEM.

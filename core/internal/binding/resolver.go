@@ -437,7 +437,7 @@ func (r *Resolver) Endpoint(registration *v2alpha1.SecretProvider) (providerclie
 		return providerclient.Endpoint{}, err
 	}
 
-	endpoint := providerclient.Endpoint{Address: parsed, ServerName: parsed.Host}
+	endpoint := providerclient.Endpoint{Provider: registration.Name, Address: parsed, ServerName: parsed.Host}
 	if !parsed.Socket() {
 		endpoint.Identity = authority.ProviderIdentityPrefix + registration.Name
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -26,6 +27,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/controller/externalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
 	"github.com/external-secrets/eso/core/internal/controller/secretstore"
+	"github.com/external-secrets/eso/core/internal/meter"
 	"github.com/external-secrets/eso/core/internal/providerclient"
 	"github.com/external-secrets/eso/core/internal/render"
 	"github.com/external-secrets/eso/core/internal/report"
@@ -69,10 +71,16 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return fmt.Errorf("cannot add the certificate authority: %w", err)
 	}
 
-	pool := providerclient.NewPool(ca, config.UserAgent)
+	measured := meter.New(mgr.GetClient(), ca)
+	if err := metrics.Registry.Register(measured); err != nil {
+		return fmt.Errorf("cannot register the metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(measured)
+
+	pool := providerclient.NewPool(ca, config.UserAgent, measured.Called)
 	defer pool.Close()
 
-	if err := addControllers(ctx, mgr, direct, ca, pool, options); err != nil {
+	if err := addControllers(ctx, mgr, direct, ca, pool, measured, options); err != nil {
 		return err
 	}
 
@@ -98,7 +106,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return nil
 }
 
-func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *authority.Authority, pool *providerclient.Pool, options Options) error {
+func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *authority.Authority, pool *providerclient.Pool, measured *meter.Meter, options Options) error {
 	cached := mgr.GetClient()
 	events := mgr.GetEventRecorder("external-secrets")
 	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
@@ -131,7 +139,7 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		func(kind, namespace, name string) { secrets.StoreRecovered(kind, namespace, name) })}
 
 	secrets = externalsecret.New(externalsecret.Dependencies{
-		Client: cached, Direct: direct, Openers: openers, Reporter: report.New(cached, events),
+		Client: cached, Direct: direct, Openers: openers, Reporter: report.New(cached, events), Meter: measured,
 		Renderer: render.New(
 			template.New(template.Options{Left: options.LeftDelimiter, Right: options.RightDelimiter}),
 			template.New(template.Options{}),

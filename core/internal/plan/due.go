@@ -135,6 +135,25 @@ func periodic(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Du
 	}
 }
 
+// Overdue tells how long a periodic refresh should have been made by; 0 where
+// none is due. One that a sync window holds back is not overdue.
+func Overdue(es *esv1.ExternalSecret, now time.Time) time.Duration {
+	interval := Interval(es)
+
+	switch {
+	case es.Status.RefreshTime.IsZero(), interval <= 0, es.DeletionTimestamp != nil:
+		return 0
+	case es.Spec.RefreshPolicy != "" && es.Spec.RefreshPolicy != esv1.RefreshPeriodic:
+		return 0
+	}
+
+	if ok, _ := permitted(es.Spec.SyncWindows, now); !ok {
+		return 0
+	}
+
+	return max(0, now.Sub(es.Status.RefreshTime.Time)-interval)
+}
+
 // ForceSync is the digest of the force-sync annotation; empty where there is
 // none.
 func ForceSync(es *esv1.ExternalSecret) string {

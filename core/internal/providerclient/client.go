@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
@@ -32,6 +33,7 @@ const (
 type Client struct {
 	endpoint Endpoint
 	conn     *connection
+	called   Called
 }
 
 // NewRequestID makes an id for a call.
@@ -44,7 +46,22 @@ func NewRequestID() string {
 }
 
 // call runs one RPC inside the provider's bounds.
-func (c *Client) call(ctx context.Context, timeout time.Duration, requestID string, rpc func(context.Context) error) error {
+func (c *Client) call(ctx context.Context, method string, timeout time.Duration, requestID string, rpc func(context.Context) error) (err error) {
+	began, code := time.Now(), codes.OK
+
+	defer func() {
+		if typed, ok := errors.AsType[*Error](err); ok {
+			code = typed.Code
+		}
+
+		name := c.endpoint.Provider
+		if name == "" {
+			name = c.endpoint.Address.String()
+		}
+
+		c.called(name, method, code.String(), time.Since(began))
+	}()
+
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
@@ -65,7 +82,7 @@ func (c *Client) call(ctx context.Context, timeout time.Duration, requestID stri
 func (c *Client) Info(ctx context.Context) (*pb.GetInfoResponse, error) {
 	var info *pb.GetInfoResponse
 
-	err := c.call(ctx, infoTimeout, "", func(ctx context.Context) (err error) {
+	err := c.call(ctx, "GetInfo", infoTimeout, "", func(ctx context.Context) (err error) {
 		info, err = pb.NewProviderInfoClient(c.conn.grpc).GetInfo(ctx, &pb.GetInfoRequest{})
 
 		return err
@@ -103,7 +120,7 @@ func (c *Client) Info(ctx context.Context) (*pb.GetInfoResponse, error) {
 func (c *Client) Status(ctx context.Context) (*pb.GetStatusResponse, error) {
 	var status *pb.GetStatusResponse
 
-	err := c.call(ctx, infoTimeout, "", func(ctx context.Context) (err error) {
+	err := c.call(ctx, "GetStatus", infoTimeout, "", func(ctx context.Context) (err error) {
 		status, err = pb.NewProviderInfoClient(c.conn.grpc).GetStatus(ctx, &pb.GetStatusRequest{})
 
 		return err
@@ -121,7 +138,7 @@ func (c *Client) Status(ctx context.Context) (*pb.GetStatusResponse, error) {
 func (c *Client) Validate(ctx context.Context, call *pb.CallContext) (*pb.ValidateResponse, error) {
 	var verdict *pb.ValidateResponse
 
-	err := c.call(ctx, validateTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
+	err := c.call(ctx, "Validate", validateTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
 		verdict, err = pb.NewSecretStoreClient(c.conn.grpc).Validate(ctx, &pb.ValidateRequest{Context: call})
 
 		return err
@@ -240,7 +257,7 @@ func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Re
 
 	var response *pb.GetSecretsResponse
 
-	err := c.call(ctx, readTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
+	err := c.call(ctx, "GetSecrets", readTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
 		response, err = pb.NewSecretStoreClient(c.conn.grpc).GetSecrets(ctx, request)
 
 		return err

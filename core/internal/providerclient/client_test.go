@@ -173,7 +173,7 @@ func trusted(t *testing.T, p *provider) *Client {
 func dial(t *testing.T, credentials Credentials, endpoint Endpoint) *Client {
 	t.Helper()
 
-	pool := NewPool(credentials, "test")
+	pool := NewPool(credentials, "test", nil)
 	t.Cleanup(pool.Close)
 
 	client, err := pool.Client(endpoint)
@@ -459,7 +459,7 @@ func TestWrongPeers(t *testing.T) {
 func TestPoolKeepsIdentitiesApart(t *testing.T) {
 	t.Parallel()
 
-	pool := NewPool(own{}, "test")
+	pool := NewPool(own{}, "test", nil)
 	defer pool.Close()
 
 	a := Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, ServerName: "a", Identity: "a"}
@@ -495,7 +495,7 @@ func TestPoolKeepsIdentitiesApart(t *testing.T) {
 func TestLimitsHoldBack(t *testing.T) {
 	t.Parallel()
 
-	pool := NewPool(own{}, "test")
+	pool := NewPool(own{}, "test", nil)
 	defer pool.Close()
 
 	client, err := pool.Client(Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, MaxConcurrent: 1})

@@ -16,6 +16,8 @@ import (
 // Endpoint is where a provider listens and who it must be. Endpoints compare
 // with ==; connections are shared between equal ones only.
 type Endpoint struct {
+	// Provider is the name of the registration; empty where there is none.
+	Provider string
 	// Address to dial; it has passed the address policy.
 	Address address.Address
 	// ServerName that the provider's certificate must be for.

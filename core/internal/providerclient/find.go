@@ -45,7 +45,7 @@ func (c *Client) Find(ctx context.Context, call *pb.CallContext, find Find) (map
 
 	var found map[string][]byte
 
-	err := c.call(ctx, findTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
+	err := c.call(ctx, "FindSecrets", findTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
 		// Ends the stream in any case: whatever is not read is not wanted.
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)

@@ -41,10 +41,15 @@ const serviceConfig = `{
   }]
 }`
 
+// Called is told of each call: the provider's name, or its address where it has
+// none, the RPC, the gRPC code, and how long it took.
+type Called func(provider, method, code string, took time.Duration)
+
 // Pool keeps connections to providers.
 type Pool struct {
 	credentials Credentials
 	userAgent   string
+	called      Called
 
 	mu     sync.Mutex
 	conns  map[Endpoint]*connection
@@ -61,9 +66,13 @@ type connection struct {
 	maxBatch atomic.Uint32
 }
 
-// NewPool makes an empty pool.
-func NewPool(credentials Credentials, userAgent string) *Pool {
-	return &Pool{credentials: credentials, userAgent: userAgent, conns: map[Endpoint]*connection{}}
+// NewPool makes an empty pool. called may be nil.
+func NewPool(credentials Credentials, userAgent string, called Called) *Pool {
+	if called == nil {
+		called = func(string, string, string, time.Duration) {}
+	}
+
+	return &Pool{credentials: credentials, userAgent: userAgent, called: called, conns: map[Endpoint]*connection{}}
 }
 
 // Client gives a client for a provider. Nothing is dialled before its first
@@ -86,7 +95,7 @@ func (p *Pool) Client(endpoint Endpoint) (*Client, error) {
 		p.conns[endpoint] = conn
 	}
 
-	return &Client{endpoint: endpoint, conn: conn}, nil
+	return &Client{endpoint: endpoint, conn: conn, called: p.called}, nil
 }
 
 func (p *Pool) dial(endpoint Endpoint) (*connection, error) {

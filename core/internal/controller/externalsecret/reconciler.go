@@ -21,6 +21,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/bulkhead"
 	"github.com/external-secrets/eso/core/internal/fetch"
+	"github.com/external-secrets/eso/core/internal/meter"
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/reference"
 	"github.com/external-secrets/eso/core/internal/render"
@@ -64,6 +65,8 @@ type Dependencies struct {
 	Renderer *render.Renderer
 	// Reporter of what became of a sync.
 	Reporter *report.Reporter
+	// Meter counts.
+	Meter *meter.Meter
 }
 
 // Reconciler syncs ExternalSecrets.
@@ -111,6 +114,8 @@ type attempt struct {
 	objects render.Objects
 	// dependencies is the digest of stores and objects.
 	dependencies string
+	// began is when the look at it began.
+	began time.Time
 }
 
 // version of what the stores' answers depend on.
@@ -130,7 +135,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s := &attempt{es: es, name: request.NamespacedName}
+	s := &attempt{es: es, name: request.NamespacedName, began: r.now()}
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
@@ -303,6 +308,8 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	switch {
 	case errors.Is(err, errBusy):
+		r.Meter.Parked()
+
 		return again(parkedRetry), nil
 	case err != nil:
 		return r.failed(ctx, s, err)
@@ -324,7 +331,12 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 		return r.failed(ctx, s, err)
 	}
 
+	if due.Repair {
+		r.Meter.Repaired()
+	}
+
 	r.backoff.Forget(s.name.String())
+	r.Meter.Synced(s.name, r.now().Sub(s.began), false)
 
 	if err := r.Reporter.Synced(ctx, s.es, result); err != nil {
 		return reconcile.Result{}, err
@@ -419,6 +431,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 		pause = r.backoff.Next(s.name.String(), after)
 	}
 
+	r.Meter.Synced(s.name, r.now().Sub(s.began), true)
 	log.FromContext(ctx).Info("cannot sync", "error", failure.Error(), "again", pause.String())
 
 	if err := r.Reporter.Failed(ctx, s.es, failure, pause); err != nil {
@@ -460,6 +473,7 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 	r.repairs.Forget(name.String())
 	r.written.forget(name)
 	r.references.Want(name)
+	r.Meter.Forget(name)
 }
 
 // release lets a deleted ExternalSecret go. Its target goes with it by its
