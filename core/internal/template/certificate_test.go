@@ -324,5 +324,4 @@ func TestRSADecryptTakesAnyFormOfKey(t *testing.T) {
 	if _, err := rsaDecrypt("RSA-OAEP", "SHA1", data()["oaep256"], key); err == nil {
 		t.Error("another hash decrypts")
 	}
-
 }

@@ -58,11 +58,9 @@ func describe(name string, err error) error {
 		line = l.line
 	}
 
-	reason := ""
+	reason := kind(err.Error())
 	if f, ok := errors.AsType[*failure](err); ok {
 		reason = f.Error()
-	} else {
-		reason = kind(err.Error())
 	}
 
 	if line == 0 {

@@ -6,7 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha1"
+	"crypto/sha1" //nolint:gosec // the function has it
 	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/x509"
@@ -43,7 +43,7 @@ type pki struct {
 }
 
 func issue(serial int64, name string, ca bool, key crypto.Signer, parent *x509.Certificate, parentKey crypto.Signer) *x509.Certificate {
-	id := sha1.Sum(must(x509.MarshalPKIXPublicKey(key.Public())))
+	id := sha256.Sum256(must(x509.MarshalPKIXPublicKey(key.Public())))
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name}, IsCA: ca, BasicConstraintsValid: true, SubjectKeyId: id[:],
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
@@ -99,7 +99,7 @@ var data = sync.OnceValue(func() map[string]string {
 		"p12Pass":      string(must(pkcs12.Modern2023.Encode(p.leafKey, p.leaf, others, "123"))),
 		"jwk":          string(must(json.Marshal(jose.JSONWebKey{Key: p.leafKey}))),
 		"jwkPublic":    string(must(json.Marshal(jose.JSONWebKey{Key: p.leafKey.Public()}))),
-		"oaep1":        oaep(sha1.New(), p.rsaKey),
+		"oaep1":        oaep(sha1.New(), p.rsaKey), //nolint:gosec // the function has it
 		"oaep256":      oaep(sha256.New(), p.rsaKey),
 		"oaep512":      oaep(sha512.New(), p.rsaKey),
 	}

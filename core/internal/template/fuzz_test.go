@@ -1,6 +1,10 @@
 package template
 
 import (
+	"maps"
+	"math/rand/v2"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,4 +59,129 @@ func ours(value string) bool {
 	}
 
 	return false
+}
+
+// FuzzCalls looks for the same with templates that are made of calls: bytes
+// that change at random seldom get past the parser.
+func FuzzCalls(f *testing.F) {
+	for seed := range uint64(200) {
+		f.Add(seed)
+	}
+
+	const (
+		maxOutput = 1 << 16
+		value     = canary + " \x00 \xff {{ 1 }}"
+	)
+
+	e := New(Options{MaxOutput: maxOutput, Timeout: 100 * time.Millisecond})
+	names := slices.Sorted(maps.Keys(e.functions))
+
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		w := &writer{names: names, functions: e.functions, random: rand.New(rand.NewPCG(seed, 0))}
+		text := w.template()
+		start := time.Now()
+		out, err := e.Render("k", text, map[string]string{"value": value})
+
+		if took := time.Since(start); took > 20*time.Second {
+			t.Errorf("rendering took %s: %s", took, text)
+		}
+
+		if len(out) > maxOutput {
+			t.Errorf("%d bytes of output: %s", len(out), text)
+		}
+
+		if err != nil && leaks(err) {
+			t.Errorf("the error holds the value: %v: %s", err, text)
+		}
+	})
+}
+
+// writer writes templates.
+type writer struct {
+	names     []string
+	functions map[string]*function
+	random    *rand.Rand
+}
+
+func (w *writer) one(of ...string) string { return of[w.random.IntN(len(of))] }
+
+func (w *writer) template() string {
+	var text strings.Builder
+
+	text.WriteString(`{{ $x := .value }}{{ $l := list .value 1 }}{{ $d := dict "a" $l "b" dict }}`)
+
+	for range 1 + w.random.IntN(6) {
+		call := w.call(3)
+
+		switch w.random.IntN(8) {
+		case 0:
+			text.WriteString("{{ range " + w.one("3", "50", "100000", "$l", "$d", call) + " }}{{ $x = " + call + " }}{{ end }}")
+		case 1:
+			text.WriteString("{{ range 60 }}{{ $l = list $l " + w.one("$l", "$d", call) + " }}{{ end }}")
+		case 2:
+			text.WriteString("{{ $_ := set $d " + w.one(`"a"`, `"b"`, ".value") + " " + w.one("$l", "$x", "$d.b", call) + " }}")
+		case 3:
+			text.WriteString("{{ $x = " + call + " }}")
+		case 4:
+			text.WriteString("{{ $x = (" + call + ")" + w.one(".a", ".b.a", ".Cert", ".Key", ".Format .value", ".Original", ".UTC", ".Add 1") + " }}")
+		default:
+			text.WriteString("{{ " + call + " }}")
+		}
+	}
+
+	return text.String()
+}
+
+func (w *writer) call(depth int) string {
+	name := w.names[w.random.IntN(len(w.names))]
+	typ := reflect.TypeOf(w.functions[name].call)
+	n := typ.NumIn()
+
+	if typ.IsVariadic() {
+		n += w.random.IntN(4) - 1
+	}
+
+	text := name
+
+	for i := range n {
+		in := typ.In(min(i, typ.NumIn()-1))
+		if typ.IsVariadic() && i >= typ.NumIn()-1 {
+			in = in.Elem()
+		}
+
+		text += " " + w.argument(in.Kind(), depth-1)
+	}
+
+	return text
+}
+
+func (w *writer) argument(kind reflect.Kind, depth int) string {
+	if depth > 0 && w.random.IntN(3) == 0 {
+		return "(" + w.call(depth) + ")"
+	}
+
+	texts := []string{
+		".value", `""`, `"a"`, `"a\nb c"`, `"%s%[1]*[1]d%v%#v%x"`, `"(x*y|x)*"`, `"1.2.3"`, `"https://u:p@h/p"`, `"2006-01-02"`, `"{\"a\":[1,null]}"`,
+		`"-1"`, `"1e400"`, `"rsa"`, `"ed25519"`, `(repeat 3000 .value)`, `(repeat 100000 "x")`, `(b64enc .value)`, `(genPrivateKey "ecdsa")`,
+	}
+	numbers := []string{"0", "1", "-1", "2", "7", "70000", "-9223372036854775808", "9223372036854775807"}
+	lists := []string{"$l", "list", "(list $x nil 1.5)", "(until 3000)", "(list $l $d)", `(splitList "" .value)`}
+	dicts := []string{"$d", "dict", "(dict .value $d)", `(fromJson "{\"a\":{\"b\":[1]}}")`, "$d.b"}
+
+	switch kind {
+	case reflect.String:
+		return w.one(texts...)
+	case reflect.Int, reflect.Int64, reflect.Uint32, reflect.Float64:
+		return w.one(numbers...)
+	case reflect.Slice:
+		return w.one(lists...)
+	case reflect.Map:
+		return w.one(dicts...)
+	case reflect.Bool:
+		return w.one("true", "false")
+	case reflect.Struct:
+		return w.one("now", `(genCAWithKey "x" 1 (genPrivateKey "ecdsa"))`)
+	default:
+		return w.one(slices.Concat(texts, numbers, lists, dicts, []string{"nil", "now", "true", `(semver "1.2.3")`, "1.5", "."})...)
+	}
 }

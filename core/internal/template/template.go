@@ -27,6 +27,8 @@ type Options struct {
 type Engine struct {
 	options   Options
 	functions map[string]*function
+	// known names, for the parser.
+	known map[string]any
 }
 
 // New makes an engine.
@@ -39,7 +41,17 @@ func New(options Options) *Engine {
 		options.Timeout = defaultTimeout
 	}
 
-	return &Engine{options: options, functions: catalog()}
+	e := &Engine{options: options, functions: catalog(), known: map[string]any{}}
+
+	for _, name := range builtin() {
+		e.known[name] = true
+	}
+
+	for name := range e.functions {
+		e.known[name] = true
+	}
+
+	return e
 }
 
 // Check parses a template, so that a bad one is found before anything is

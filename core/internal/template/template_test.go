@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -59,7 +60,7 @@ func TestRenderIsTextTemplate(t *testing.T) {
 	t.Parallel()
 
 	texts := []string{
-		`{{ eq nil nil }} {{ eq 1 1.0 | not }}`, `{{ eq (list 1) nil }}`, `{{ ne "a" "b" }}{{ eq 'a' 97 }}{{ eq true true }}`,
+		`{{ eq nil (get (dict "x" nil) "x") }} {{ eq 1 1.0 | not }}`, `{{ eq (list 1) nil }}`, `{{ ne "a" "b" }}{{ eq 'a' 97 }}{{ eq true true }}`,
 		`{{ index .m "a" }}`, `{{ printf "%s-%v" .a (list .a .b) }}`, `{{ .a | printf "%q" }}`, `{{ $x := .a }}{{ $x }}`,
 		`{{ range $i, $c := list "x" "y" }}{{ $i }}{{ $c }}{{ $.a }}{{ end }}`, `{{ with $v := .a }}{{ $v }}{{ end }}`,
 		`{{ if and .a (not .e) }}{{ .a | len }}{{ end }}`, `{{ dict "x" .a }}`, `{{ (dict "x" (dict "y" 1)).x.y }}`,
@@ -101,7 +102,7 @@ func TestEngineIsSafeForConcurrentUse(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
-			value := fmt.Sprint(i)
+			value := strconv.Itoa(i)
 
 			got, err := e.Render("k", `{{ range 100 }}{{ $.v | quote | len }}{{ end }}{{ .v }}`, map[string]string{"v": value})
 			if err != nil || !strings.HasSuffix(string(got), value) {
@@ -248,7 +249,7 @@ func TestErrorsNameLineAndCauseAndNoValue(t *testing.T) {
 		{"a type of password", `{{ derivePassword 1 .canary "p" "u" "s" }}`, `function "derivePassword": it makes passwords of the types`},
 		{"an address that is none", `{{ genSelfSignedCertWithKey "x" (list .canary) nil 1 .leafKeyGood }}`, `function "genSelfSignedCertWithKey": the names, or the given key`},
 		{"a key that is none", `{{ genCAWithKey "x" 1 .canary }}`, `function "genCAWithKey": the names, or the given key`},
-		{"a CA that is none", `{{ genSignedCert "x" nil nil 1 (buildCustomCert .canary .canary) }}`, `function "buildCustomCert": it takes a certificate`},
+		{"a CA that is none", `{{ genSignedCert "x" nil list 1 (buildCustomCert .canary .canary) }}`, `function "buildCustomCert": it takes a certificate`},
 		{"numbers in a wrong order", `{{ randInt 5 (len .canary | sub 0) }}`, "a number"},
 		{"numbers in a wrong order, as ints", `{{ randInt 5 1 }}`, `function "randInt": the first number must be smaller`},
 		{"a division by zero", `{{ div (len .canary) 0 }}`, `function "div": it cannot work`},
@@ -429,7 +430,7 @@ func TestBounds(t *testing.T) {
 		{"fromJson", `{{ fromJson (repeat 600000 "[]") }}`, `function "fromJson": an argument is longer than 1048576 bytes`},
 		{"semver", `{{ semver (repeat 300 "1") }}`, `function "semver": an argument is longer than 256 bytes`},
 		{"a long private key", `{{ genCAWithKey "x" 1 (repeat 20000 "x") }}`, `function "genCAWithKey": an argument is longer than 16384 bytes`},
-		{"a long private key of a CA", `{{ genSignedCert "x" nil nil 1 (buildCustomCert (b64enc .leaf) (b64enc (print .leafKey (repeat 20000 "x")))) }}`, `function "genSignedCert": a private key is longer`},
+		{"a long private key of a CA", `{{ genSignedCert "x" nil list 1 (buildCustomCert (b64enc .leaf) (b64enc (print .leafKey (repeat 20000 "x")))) }}`, `function "genSignedCert": a private key is longer`},
 		{"keys that take time", `{{ range 1000 }}{{ $x := genPrivateKey "rsa" }}{{ end }}`, "takes longer than 300ms"},
 		{"hashes that take time", `{{ range 1000 }}{{ $x := bcrypt "x" }}{{ end }}`, "takes longer than 300ms"},
 
@@ -484,6 +485,28 @@ func doubling() string {
 	}
 
 	fmt.Fprintf(&text, `{{ define "%d" }}{{ end }}{{ template "0" }}`, levels)
+
+	return text.String()
+}
+
+func TestYAMLThatRefersToItself(t *testing.T) {
+	t.Parallel()
+
+	got, err := New(Options{}).Render("k", `{{ keys (fromYaml "`+laughs()+`") }}`, nil)
+	if err != nil || string(got) != "[Error]" {
+		t.Errorf("got %.100q, %v", got, err)
+	}
+}
+
+// laughs is a YAML document of few bytes and a billion values.
+func laughs() string {
+	var text strings.Builder
+
+	text.WriteString(`a0: &a0 [x,x,x,x,x,x,x,x,x]\n`)
+
+	for i := range 9 {
+		fmt.Fprintf(&text, `a%d: &a%d [%s*a%d]\n`, i+1, i+1, strings.Repeat(fmt.Sprintf("*a%d,", i), 8), i)
+	}
 
 	return text.String()
 }
