@@ -137,10 +137,18 @@ func typeName(name string) string {
 		return "a number"
 	case "bool":
 		return "true or false"
-	case "map[string]string", "map[string]interface {}":
+	case "map[string]interface {}":
 		return "a dict"
-	case "[]interface {}", "[]string", "[]int", "[][]interface {}":
+	case "map[string]string":
+		return "a dict of texts"
+	case "[]interface {}":
 		return "a list"
+	case "[]string":
+		return "a list of texts"
+	case "[]int":
+		return "a list of numbers"
+	case "[][]interface {}":
+		return "a list of lists"
 	case "time.Time":
 		return "a time"
 	case "sprig.certificate":

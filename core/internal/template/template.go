@@ -19,7 +19,7 @@ type Options struct {
 	// MaxOutput of one Render in bytes, by default 1 MiB: no Secret holds more.
 	MaxOutput int
 	// Timeout of one Render, by default 5 s. A Render may exceed it by the time
-	// of one function call: the longest are a second or two.
+	// of one function call: the longest, a new RSA key, takes seconds.
 	Timeout time.Duration
 }
 

@@ -60,7 +60,7 @@ func TestRenderIsTextTemplate(t *testing.T) {
 	t.Parallel()
 
 	texts := []string{
-		`{{ eq nil (get (dict "x" nil) "x") }} {{ eq 1 1.0 | not }}`, `{{ eq (list 1) nil }}`, `{{ ne "a" "b" }}{{ eq 'a' 97 }}{{ eq true true }}`,
+		`{{ eq nil (get (dict "x" nil) "x") }} {{ eq 1 1.0 | not }}`, `{{ eq (list 1) nil }}`, `{{ ne "a" "b" }}{{ eq 'a' 97 }}{{ eq true (not false) }}`,
 		`{{ index .m "a" }}`, `{{ printf "%s-%v" .a (list .a .b) }}`, `{{ .a | printf "%q" }}`, `{{ $x := .a }}{{ $x }}`,
 		`{{ range $i, $c := list "x" "y" }}{{ $i }}{{ $c }}{{ $.a }}{{ end }}`, `{{ with $v := .a }}{{ $v }}{{ end }}`,
 		`{{ if and .a (not .e) }}{{ .a | len }}{{ end }}`, `{{ dict "x" .a }}`, `{{ (dict "x" (dict "y" 1)).x.y }}`,
@@ -216,6 +216,8 @@ func TestErrorsNameLineAndCauseAndNoValue(t *testing.T) {
 		{"a text that is called", `{{ call .canary }}`, `function "call": it is given what is no function`},
 		{"a text where a number is needed", `{{ repeat .canary "x" }}`, "a number is needed where the template gives text"},
 		{"a number where a text is needed", `{{ upper (len .canary) }}`, "text is needed where the template gives a number"},
+		{"a list of another type", `{{ (genSelfSignedCert "x" (splitList "," .canary) nil 1).Cert }}`, "a list is needed where the template gives a list of texts"},
+		{"the data where a dict is needed", `{{ hasKey . "canary" }}`, "a dict is needed where the template gives a dict of texts"},
 		{"a literal of a wrong type", `{{ upper 1 }}`, "an argument has another type than is needed"},
 		{"too many arguments", `{{ upper .canary "x" }}`, `function "upper": it takes another number of arguments`},
 		{"too few arguments", `{{ replace .canary }}`, `function "replace": it takes another number of arguments`},
