@@ -318,6 +318,11 @@ func TestNoFunctionRepeatsAValueInItsError(t *testing.T) {
 		typ := reflect.TypeOf(f.call)
 
 		for _, hostile := range []string{".v", "-1", "9223372036854775807", "nil", "(list .v)", "(dict .v .v)", "(list nil .v)", `(print "(" .v)`, `(print "%" .v)`, "(b64enc .v)", "now"} {
+			// Keys take long, and fail in no more ways.
+			if strings.HasPrefix(name, "gen") && hostile != ".v" {
+				continue
+			}
+
 			for n := range 7 {
 				args := make([]string, n)
 				for i := range args {
