@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 )
 
 // failure is an error whose text may be shown: it holds names out of the
@@ -58,7 +59,9 @@ func describe(name string, err error) error {
 		line = l.line
 	}
 
-	reason := kind(err.Error())
+	_, running := errors.AsType[template.ExecError](err)
+	reason := kind(err.Error(), running)
+
 	if f, ok := errors.AsType[*failure](err); ok {
 		reason = f.Error()
 	}
@@ -79,16 +82,16 @@ var (
 )
 
 // kind says in words of this package what an error of text/template is about.
-// The text that it searches may hold a value in any place, which can at most
-// choose another of these sentences: whatever is taken out of the text is
-// compared with what this package knows, unless the parser found it, which
-// knows no value.
-func kind(text string) string {
-	if found := unknownFunction.FindStringSubmatch(text); found != nil {
+// The text of an error of a running template may hold a value in any place,
+// which can at most choose another of these sentences: whatever is taken out of
+// it is compared with what this package knows. The parser knows no value, and
+// the names in its errors are taken as they are.
+func kind(text string, running bool) string {
+	if found := unknownFunction.FindStringSubmatch(text); found != nil && !running {
 		return unavailable(found[1])
 	}
 
-	if found := unknownVariable.FindStringSubmatch(text); found != nil {
+	if found := unknownVariable.FindStringSubmatch(text); found != nil && !running {
 		return fmt.Sprintf("the variable %q is not declared", found[1])
 	}
 

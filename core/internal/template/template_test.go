@@ -305,6 +305,22 @@ func TestErrorsNameLineAndCauseAndNoValue(t *testing.T) {
 	}
 }
 
+// An error of text/template ends with the value: one that reads as the end of
+// another error must not be taken for it.
+func TestValuesThatReadAsErrors(t *testing.T) {
+	t.Parallel()
+
+	for _, value := range []string{
+		`function "` + canary + `" not defined`, `undefined variable "$canary"`, "wrong number of args for canary: want",
+		"wrong type for value; expected canary; got canary", "error calling canary: ", "template: (root):7: canary",
+	} {
+		_, err := New(Options{}).Render("k", "{{ range .value }}{{ end }}", map[string]string{"value": value})
+		if err == nil || leaks(err) {
+			t.Errorf("%s: err = %v", value, err)
+		}
+	}
+}
+
 // Whatever a function says when it is given a value that it cannot use, the
 // error does not repeat it.
 func TestNoFunctionRepeatsAValueInItsError(t *testing.T) {
