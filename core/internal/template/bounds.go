@@ -39,7 +39,7 @@ const (
 	// written out, and the steps that a search may take.
 	maxPattern     = 1 << 12
 	maxPatternSize = 1 << 14
-	maxSteps       = 1 << 27
+	maxSteps       = 1 << 26
 )
 
 func bounds() map[string]bound {

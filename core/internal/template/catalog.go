@@ -268,7 +268,7 @@ func reasons() map[string]string {
 	}
 	all["must_date_modify"] = all["mustDateModify"]
 
-	for _, name := range []string{"genCAWithKey", "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey"} {
+	for _, name := range []string{"genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey"} {
 		all[name] = "the names, or the given key or certificate, are not valid"
 	}
 

@@ -24,19 +24,20 @@ const (
 // blocks of PEM in a text. What stands between them is skipped; rest is what
 // comes after the last.
 func blocks(text string) (found []*pem.Block, rest string) {
+	data := []byte(text)
+
 	for {
-		begin := strings.Index(text, "-----BEGIN")
+		begin := bytes.Index(data, []byte("-----BEGIN"))
 		if begin < 0 {
-			return found, text
+			return found, string(data)
 		}
 
-		block, after := pem.Decode([]byte(text[begin:]))
+		block, after := pem.Decode(data[begin:])
 		if block == nil {
-			return found, text
+			return found, string(data)
 		}
 
-		found = append(found, block)
-		text = string(after)
+		found, data = append(found, block), after
 	}
 }
 

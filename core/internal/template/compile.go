@@ -46,16 +46,7 @@ func (e *Engine) compile(text string) (*compiled, error) {
 		return nil, fail("it has more than %d actions", maxActions)
 	}
 
-	known := map[string]any{}
-	for _, name := range builtin() {
-		known[name] = true
-	}
-
-	for name := range e.functions {
-		known[name] = true
-	}
-
-	trees, err := parse.Parse(root, text, e.options.Left, e.options.Right, known)
+	trees, err := parse.Parse(root, text, e.options.Left, e.options.Right, e.known)
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,9 @@
 package template
 
 import (
+	"crypto/x509"
 	"strings"
 
-	"crypto/x509"
 	"github.com/go-jose/go-jose/v4"
 	"sigs.k8s.io/yaml"
 )

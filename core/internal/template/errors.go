@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"text/template"
 )
 
 // failure is an error whose text may be shown: it holds names out of the
@@ -58,11 +59,11 @@ func describe(name string, err error) error {
 		line = l.line
 	}
 
-	reason := ""
+	_, running := errors.AsType[template.ExecError](err)
+	reason := kind(err.Error(), running)
+
 	if f, ok := errors.AsType[*failure](err); ok {
 		reason = f.Error()
-	} else {
-		reason = kind(err.Error())
 	}
 
 	if line == 0 {
@@ -81,16 +82,16 @@ var (
 )
 
 // kind says in words of this package what an error of text/template is about.
-// The text that it searches may hold a value in any place, which can at most
-// choose another of these sentences: whatever is taken out of the text is
-// compared with what this package knows, unless the parser found it, which
-// knows no value.
-func kind(text string) string {
-	if found := unknownFunction.FindStringSubmatch(text); found != nil {
+// The text of an error of a running template may hold a value in any place,
+// which can at most choose another of these sentences: whatever is taken out of
+// it is compared with what this package knows. The parser knows no value, and
+// the names in its errors are taken as they are.
+func kind(text string, running bool) string {
+	if found := unknownFunction.FindStringSubmatch(text); found != nil && !running {
 		return unavailable(found[1])
 	}
 
-	if found := unknownVariable.FindStringSubmatch(text); found != nil {
+	if found := unknownVariable.FindStringSubmatch(text); found != nil && !running {
 		return fmt.Sprintf("the variable %q is not declared", found[1])
 	}
 
@@ -139,10 +140,18 @@ func typeName(name string) string {
 		return "a number"
 	case "bool":
 		return "true or false"
-	case "map[string]string", "map[string]interface {}":
+	case "map[string]interface {}":
 		return "a dict"
-	case "[]interface {}", "[]string", "[]int", "[][]interface {}":
+	case "map[string]string":
+		return "a dict of texts"
+	case "[]interface {}":
 		return "a list"
+	case "[]string":
+		return "a list of texts"
+	case "[]int":
+		return "a list of numbers"
+	case "[][]interface {}":
+		return "a list of lists"
 	case "time.Time":
 		return "a time"
 	case "sprig.certificate":
@@ -191,10 +200,10 @@ func sentences() []sentence {
 		{"len of ", "only lists, dicts and texts have a length"},
 		{"invalid type for comparison", "these cannot be compared"},
 		{"incompatible types for comparison", "these cannot be compared with each other"},
+		{"can't give argument to", "what is no function is given an argument"},
 		{"non-function", "it is given what is no function"},
 		{"range can't iterate over", "range needs a list, a dict or a number"},
 		{"iterate over more than one variable", "range over a number has one variable"},
-		{"can't give argument to", "what is no function is given an argument"},
 		{"is not a command", "nil is no value to begin with"},
 		{"invalid value; expected", "a value is needed where there is none"},
 		{"cannot assign nil", "a value is needed where there is none"},

@@ -172,7 +172,7 @@ func (r *run) call(f *function, call reflect.Value, args []reflect.Value) (resul
 
 	results := invoke(call, args)
 	if len(results) == 2 && !results[1].IsNil() {
-		returned, _ := results[1].Interface().(error)
+		returned, _ := reflect.TypeAssert[error](results[1])
 		if shown, ok := errors.AsType[*failure](returned); ok {
 			return result, shown
 		}
@@ -194,13 +194,9 @@ func invoke(call reflect.Value, args []reflect.Value) []reflect.Value {
 // charge takes what a function made from what may be made. What a result
 // shares with an argument costs nothing.
 func (r *run) charge(f *function, args []reflect.Value, result reflect.Value) error {
-	cost := 0
-
-	switch {
-	case f.cost != nil:
+	cost := shallowSize(result)
+	if f.cost != nil {
 		cost = f.cost(args, result)
-	default:
-		cost = shallowSize(result)
 	}
 
 	if cost > maxValue {

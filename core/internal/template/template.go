@@ -19,7 +19,7 @@ type Options struct {
 	// MaxOutput of one Render in bytes, by default 1 MiB: no Secret holds more.
 	MaxOutput int
 	// Timeout of one Render, by default 5 s. A Render may exceed it by the time
-	// of one function call: the longest are a second or two.
+	// of one function call: the longest, a new RSA key, takes seconds.
 	Timeout time.Duration
 }
 
@@ -27,6 +27,8 @@ type Options struct {
 type Engine struct {
 	options   Options
 	functions map[string]*function
+	// known names, for the parser.
+	known map[string]any
 }
 
 // New makes an engine.
@@ -39,7 +41,17 @@ func New(options Options) *Engine {
 		options.Timeout = defaultTimeout
 	}
 
-	return &Engine{options: options, functions: catalog()}
+	e := &Engine{options: options, functions: catalog(), known: map[string]any{}}
+
+	for _, name := range builtin() {
+		e.known[name] = true
+	}
+
+	for name := range e.functions {
+		e.known[name] = true
+	}
+
+	return e
 }
 
 // Check parses a template, so that a bad one is found before anything is
