@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -210,7 +211,7 @@ func TestCertificatesThatAreRenewedUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := product.StartOperator(t.Context(), "--loglevel", "debug", "--certificate-lifetime", "9s", "--ca-lifetime", "60s"); err != nil {
+	if err := product.StartOperator(t.Context(), slices.Concat(operatorFlags, []string{"--certificate-lifetime", "9s", "--ca-lifetime", "60s"})...); err != nil {
 		t.Fatal(err)
 	}
 
@@ -305,7 +306,7 @@ func restoreOperator(t *testing.T) {
 		t.Error(err)
 	}
 
-	if err := product.StartOperator(ctx, "--loglevel", "debug"); err != nil {
+	if err := product.StartOperator(ctx, operatorFlags...); err != nil {
 		t.Error(err)
 
 		return

@@ -23,6 +23,9 @@ var (
 	backend *vaultserver.Server
 )
 
+// operatorFlags are those of every test that does not need others.
+var operatorFlags = []string{"--loglevel", "debug", "--unsafe-allow-generic-targets"}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 
@@ -70,7 +73,7 @@ func run(m *testing.M) (code int, err error) {
 		}
 	}()
 
-	if err := product.StartOperator(ctx, "--loglevel", "debug"); err != nil {
+	if err := product.StartOperator(ctx, operatorFlags...); err != nil {
 		return 1, err
 	}
 

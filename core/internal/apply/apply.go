@@ -60,25 +60,71 @@ func (e *OwnershipError) Error() string { return e.Message }
 
 // GoneError says that a target that is only added to has been deleted
 // meanwhile.
-type GoneError struct{ Name string }
+type GoneError struct{ Kind, Name string }
 
 // Error names the target.
-func (e *GoneError) Error() string { return fmt.Sprintf("Secret %q is gone", e.Name) }
+func (e *GoneError) Error() string { return fmt.Sprintf("%s %q is gone", e.Kind, e.Name) }
 
-// Applier writes targets.
-type Applier struct {
+// Writer writes targets of some kind. current is what Observe gave.
+type Writer interface {
+	// Observe gives the target as far as the policies need to know it; nil
+	// where there is none.
+	Observe(ctx context.Context, es *esv1.ExternalSecret) (client.Object, error)
+	// Intact tells whether the target is as the operator left it, as far as its
+	// policy cares.
+	Intact(es *esv1.ExternalSecret, current client.Object) bool
+	// Frozen tells whether the target is there and immutable, as it should be.
+	Frozen(es *esv1.ExternalSecret, current client.Object) bool
+	// Apply makes the target be what was rendered.
+	Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current client.Object) (Outcome, error)
+	// Delete deletes the target, which the stores have nothing for any more.
+	// One that the ExternalSecret does not own stays.
+	Delete(ctx context.Context, es *esv1.ExternalSecret, current client.Object) (Outcome, error)
+}
+
+// Secrets writes targets that are Secrets.
+type Secrets struct {
 	client client.Client
 	direct client.Reader
 }
 
-// New makes an applier. c reads the metadata of managed Secrets from a cache
-// and writes to the API server; direct reads from the API server.
-func New(c client.Client, direct client.Reader) *Applier { return &Applier{client: c, direct: direct} }
+var _ Writer = (*Secrets)(nil)
 
-// Observe gives the metadata of a target; nil where there is none, as far as
-// the policies need to know. Those that add to a Secret which others made have
-// it read from the API server the first time.
-func (a *Applier) Observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1.PartialObjectMetadata, error) {
+// NewSecrets makes a writer. c reads the metadata of managed Secrets from a
+// cache and writes to the API server; direct reads from the API server.
+func NewSecrets(c client.Client, direct client.Reader) *Secrets {
+	return &Secrets{client: c, direct: direct}
+}
+
+// metadataOf what Observe gave.
+func metadataOf(current client.Object) *metav1.PartialObjectMetadata {
+	object, _ := current.(*metav1.PartialObjectMetadata)
+
+	return object
+}
+
+// Intact judges by the managed fields.
+func (a *Secrets) Intact(es *esv1.ExternalSecret, current client.Object) bool {
+	return Intact(es, metadataOf(current))
+}
+
+// Frozen judges by the managed fields.
+func (a *Secrets) Frozen(es *esv1.ExternalSecret, current client.Object) bool {
+	return Frozen(es, metadataOf(current))
+}
+
+// Observe gives the metadata of a Secret. Policies that add to one which others
+// made have it read from the API server the first time.
+func (a *Secrets) Observe(ctx context.Context, es *esv1.ExternalSecret) (client.Object, error) {
+	object, err := a.observe(ctx, es)
+	if object == nil {
+		return nil, err
+	}
+
+	return object, err
+}
+
+func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1.PartialObjectMetadata, error) {
 	target := plan.TargetOf(es)
 	if target.Creation == esv1.CreationNone {
 		return nil, nil //nolint:nilnil // absence is an answer here
@@ -101,7 +147,7 @@ func (a *Applier) Observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 
 // look reads a Secret that is not this ExternalSecret's yet: only that tells
 // whether it may be written to.
-func (a *Applier) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	secret := &corev1.Secret{}
 	err := a.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 
@@ -120,17 +166,19 @@ func (a *Applier) look(ctx context.Context, namespace, name string) (*metav1.Par
 	return object, nil
 }
 
-// Apply makes the target be what was rendered. current is what Observe gave.
-func (a *Applier) Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
+// Apply makes the Secret be what was rendered.
+func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, observed client.Object) (Outcome, error) {
+	current := metadataOf(observed)
+
 	if target.Creation == esv1.CreationNone {
 		return Outcome{}, nil
 	}
 
 	if current == nil && !target.Creates() {
-		return Outcome{}, &GoneError{Name: target.Name}
+		return Outcome{}, &GoneError{Kind: plan.KindSecret, Name: target.Name}
 	}
 
-	if err := foreign(es, target, current); err != nil {
+	if err := foreign(es, target, current, current == nil); err != nil {
 		return Outcome{}, err
 	}
 
@@ -185,8 +233,8 @@ func older(written *corev1apply.SecretApplyConfiguration, es *esv1.ExternalSecre
 
 // foreign refuses a target that another controller owns, where the
 // ExternalSecret would be its master.
-func foreign(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) error {
-	if current == nil || !target.Replaces() {
+func foreign(es *esv1.ExternalSecret, target *render.Target, current metav1.Object, absent bool) error {
+	if absent || !target.Replaces() {
 		return nil
 	}
 
@@ -195,7 +243,7 @@ func foreign(es *esv1.ExternalSecret, target *render.Target, current *metav1.Par
 		return nil
 	}
 
-	return &OwnershipError{Message: fmt.Sprintf("Secret %q is owned by %s %q; name another target in spec.target.name", current.Name, owner.Kind, owner.Name)}
+	return &OwnershipError{Message: fmt.Sprintf("%s %q is owned by %s %q; name another target in spec.target.name", target.Noun(), current.GetName(), owner.Kind, owner.Name)}
 }
 
 func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotations map[string]string) {
@@ -245,7 +293,7 @@ func containsAll(have, want []string) bool {
 
 // adopt turns what an older operator wrote by Update into what was applied, or
 // server-side apply would never remove a key of it.
-func (a *Applier) adopt(ctx context.Context, current *metav1.PartialObjectMetadata, manager string) error {
+func (a *Secrets) adopt(ctx context.Context, current *metav1.PartialObjectMetadata, manager string) error {
 	if current == nil || !slices.ContainsFunc(current.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
 	}) {
@@ -271,7 +319,7 @@ func (a *Applier) adopt(ctx context.Context, current *metav1.PartialObjectMetada
 // defaultType of a Secret that is made.
 const defaultType = string(corev1.SecretTypeOpaque)
 
-func (a *Applier) write(
+func (a *Secrets) write(
 	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string,
 ) (*corev1apply.SecretApplyConfiguration, error) {
 	secret := corev1apply.Secret(target.Name, es.Namespace).
@@ -308,26 +356,26 @@ func (a *Applier) write(
 
 	err := a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
 	if err != nil {
-		return nil, writeError(target.Name, secretType, err)
+		return nil, writeError(target, secretType, err)
 	}
 
 	return secret, nil
 }
 
-func writeError(name, secretType string, err error) error {
-	text := err.Error()
+func writeError(target *render.Target, secretType string, err error) error {
+	text, noun, name := err.Error(), target.Noun(), target.Name
 
 	switch {
 	case apierrors.IsConflict(err) && strings.Contains(text, "uid mismatch"), apierrors.IsNotFound(err) && !strings.Contains(text, "namespaces"):
-		return &GoneError{Name: name}
+		return &GoneError{Kind: noun, Name: name}
 	case apierrors.IsInvalid(err) && strings.Contains(text, "Only one reference can have Controller set to true"):
-		return &OwnershipError{Message: fmt.Sprintf("Secret %q is owned by another controller; name another target in spec.target.name", name)}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "type: Invalid value"):
+		return &OwnershipError{Message: fmt.Sprintf("%s %q is owned by another controller; name another target in spec.target.name", noun, name)}
+	case apierrors.IsInvalid(err) && strings.Contains(text, "type: Invalid value") && target.IsSecret():
 		return &OwnershipError{Message: fmt.Sprintf("Secret %q exists with another type than %s, and a Secret's type cannot change; delete it or name another target in spec.target.name", name, secretType)}
 	case apierrors.IsInvalid(err) && strings.Contains(text, "field is immutable when `immutable` is set"):
-		return &OwnershipError{Message: fmt.Sprintf("Secret %q is immutable, and differs from what it should be; delete it, set spec.target.immutable, or name another target in spec.target.name", name)}
+		return &OwnershipError{Message: fmt.Sprintf("%s %q is immutable, and differs from what it should be; delete it, set spec.target.immutable, or name another target in spec.target.name", noun, name)}
 	default:
-		return fmt.Errorf("cannot write Secret %q: %w", name, scrub(err))
+		return fmt.Errorf("cannot write %s %q: %w", noun, name, scrub(err))
 	}
 }
 
@@ -351,7 +399,7 @@ func scrub(err error) error {
 
 // removeForeignKeys removes what the target holds besides what was applied:
 // the ExternalSecret alone says what is in it.
-func (a *Applier) removeForeignKeys(
+func (a *Secrets) removeForeignKeys(
 	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, written *corev1apply.SecretApplyConfiguration, outcome *Outcome,
 ) error {
 	gone := map[string]any{}
@@ -381,35 +429,44 @@ func (a *Applier) removeForeignKeys(
 	return nil
 }
 
-// Delete deletes the target, which the stores have nothing for any more. One
-// that the ExternalSecret does not own stays.
-func (a *Applier) Delete(ctx context.Context, es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) (Outcome, error) {
-	if current == nil || current.DeletionTimestamp != nil {
+// Delete deletes the Secret.
+func (a *Secrets) Delete(ctx context.Context, es *esv1.ExternalSecret, observed client.Object) (Outcome, error) {
+	current := metadataOf(observed)
+	if current == nil {
+		return Outcome{}, nil
+	}
+
+	return remove(ctx, a.client, es, plan.KindSecret, current)
+}
+
+// remove deletes a target that the ExternalSecret owns.
+func remove(ctx context.Context, c client.Client, es *esv1.ExternalSecret, noun string, current client.Object) (Outcome, error) {
+	if current.GetDeletionTimestamp() != nil {
 		return Outcome{}, nil
 	}
 
 	if !metav1.IsControlledBy(current, es) {
 		return Outcome{}, &OwnershipError{Message: fmt.Sprintf(
-			"the stores have nothing for Secret %q any more, and it is not deleted: the ExternalSecret does not own it (deletionPolicy Delete goes with creationPolicy Owner)", current.Name)}
+			"the stores have nothing for %s %q any more, and it is not deleted: the ExternalSecret does not own it (deletionPolicy Delete goes with creationPolicy Owner)", noun, current.GetName())}
 	}
 
-	if err := a.client.Delete(ctx, secretMetadata(current.Namespace, current.Name), exactly(current)); client.IgnoreNotFound(err) != nil {
-		return Outcome{}, fmt.Errorf("cannot delete Secret %q: %w", current.Name, err)
+	if err := c.Delete(ctx, current, exactly(current)); client.IgnoreNotFound(err) != nil {
+		return Outcome{}, fmt.Errorf("cannot delete %s %q: %w", noun, current.GetName(), err)
 	}
 
 	return Outcome{Change: Deleted}, nil
 }
 
 // exactly lets a request go to the object as it was seen, and to no other.
-func exactly(object *metav1.PartialObjectMetadata) client.Preconditions {
-	uid, version := object.UID, object.ResourceVersion
+func exactly(object client.Object) client.Preconditions {
+	uid, version := object.GetUID(), object.GetResourceVersion()
 
 	return client.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
 // removeRenamed deletes Secrets that the ExternalSecret owns under another
 // name than its target's.
-func (a *Applier) removeRenamed(ctx context.Context, es *esv1.ExternalSecret, name string) ([]string, error) {
+func (a *Secrets) removeRenamed(ctx context.Context, es *esv1.ExternalSecret, name string) ([]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 

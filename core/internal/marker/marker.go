@@ -29,6 +29,11 @@ func sum(text string) string {
 // DataHash is the value of the data-hash annotation for a Secret's data.
 func DataHash(data map[string][]byte) string { return sum(fmt.Sprintf("%+v", data)) }
 
+// ContentHash is the value of the data-hash annotation for an object that is no
+// Secret, of its content as JSON. Upstream's is over spec or data alone: to it,
+// the object has changed once.
+func ContentHash(content []byte) string { return sum(string(content)) }
+
 // KeysHash tells whether a Secret has the keys that were written, without
 // reading it: it is compared with the keys that managedFields name.
 func KeysHash(keys []string) string {

@@ -144,7 +144,7 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 			template.New(template.Options{Left: options.LeftDelimiter, Right: options.RightDelimiter}),
 			template.New(template.Options{}),
 		),
-	}, externalsecret.Options{Class: options.Class, Concurrent: options.Concurrent, MemoryBytes: options.MemoryBytes})
+	}, externalsecret.Options{Class: options.Class, Concurrent: options.Concurrent, MemoryBytes: options.MemoryBytes, GenericTargets: options.GenericTargets})
 
 	return secrets.SetupWithManager(ctx, mgr)
 }

@@ -39,6 +39,8 @@ type Options struct {
 	MemoryBytes int
 	// MaxFound is the largest number of secrets that one find may answer.
 	MaxFound int
+	// GenericTargets allows targets that are no Secrets.
+	GenericTargets bool
 	// LeftDelimiter and RightDelimiter of templates.
 	LeftDelimiter, RightDelimiter string
 	// StoreRefreshInterval of stores that name none.
@@ -68,6 +70,7 @@ func (o *Options) Register(flags *flag.FlagSet) {
 	flags.IntVar(&o.Burst, "client-burst", 100, "burst of requests to the API server where client-qps sets a limit")
 	flags.IntVar(&o.MemoryBytes, "value-memory-bytes", 32<<20, "what is kept in memory of what stores answered last, in bytes: targets are repaired from it, and unchanged values need not travel; 0 keeps nothing")
 	flags.IntVar(&o.MaxFound, "find-limit", 10000, "largest number of secrets that one find may match; more are an error")
+	flags.BoolVar(&o.GenericTargets, "unsafe-allow-generic-targets", false, "let spec.target.manifest write ConfigMaps and custom resources, which are not protected as Secrets are; the operator's role must allow it")
 	flags.StringVar(&o.LeftDelimiter, "template-left-delimiter", "{{", "left delimiter of templates")
 	flags.StringVar(&o.RightDelimiter, "template-right-delimiter", "}}", "right delimiter of templates")
 	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between two validations of a store that names none")

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
@@ -100,6 +102,20 @@ type Target struct {
 	Deletion esv1.DeletionPolicy
 	// Immutable says that a Secret, once made, stays as it is.
 	Immutable bool
+	// Manifest is the kind of a target that is no Secret; else empty.
+	Manifest schema.GroupVersionKind
+}
+
+// IsSecret tells whether the target is a Secret.
+func (t Target) IsSecret() bool { return t.Manifest.Empty() }
+
+// Noun names the target's kind for people.
+func (t Target) Noun() string {
+	if t.IsSecret() {
+		return KindSecret
+	}
+
+	return t.Manifest.Kind
 }
 
 // Owns tells whether the target belongs to the ExternalSecret and goes with it.
@@ -135,7 +151,7 @@ func (e *Error) Error() string { return strings.Join(e.Problems, "; ") }
 // whose behaviour this version does not have, is an *Error.
 func New(es *esv1.ExternalSecret) (*Plan, error) {
 	b := &builder{es: es, plan: &Plan{Target: TargetOf(es)}}
-	b.refuseUnsupported()
+	b.manifest()
 	b.windows()
 	b.policies()
 	b.template()
@@ -212,6 +228,10 @@ func TargetOf(es *esv1.ExternalSecret) Target {
 		}
 
 		t.Immutable = given.Immutable
+
+		if given.Manifest != nil {
+			t.Manifest = schema.FromAPIVersionAndKind(given.Manifest.APIVersion, given.Manifest.Kind)
+		}
 	}
 
 	return t
@@ -246,10 +266,26 @@ func (b *builder) unsupported(used bool, field string) {
 	}
 }
 
-// refuseUnsupported names every field that is set and would be ignored.
-func (b *builder) refuseUnsupported() {
-	if t := b.es.Spec.Target; t != nil {
-		b.unsupported(t.Manifest != nil, "spec.target.manifest")
+// manifest checks a target that is no Secret.
+func (b *builder) manifest() {
+	t := b.es.Spec.Target
+	if t == nil || t.Manifest == nil {
+		return
+	}
+
+	gv, err := schema.ParseGroupVersion(t.Manifest.APIVersion)
+
+	switch {
+	case err != nil || gv.Version == "" || t.Manifest.Kind == "":
+		b.problem("spec.target.manifest: %q and %q are not the apiVersion and kind of an object, such as v1 and ConfigMap", t.Manifest.APIVersion, t.Manifest.Kind)
+	case gv.Group == "" && t.Manifest.Kind == KindSecret:
+		b.problem("spec.target.manifest: a Secret is what a target is without it; leave it out")
+	case gv.Group == esv1.GroupVersion.Group:
+		b.problem("spec.target.manifest: an ExternalSecret makes no objects of %s", gv.Group)
+	}
+
+	if t.Immutable {
+		b.problem("spec.target.immutable is for Secrets, not for %s", t.Manifest.Kind)
 	}
 }
 

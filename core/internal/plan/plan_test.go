@@ -108,7 +108,26 @@ func TestNewRefuses(t *testing.T) {
 			s.Target = &esv1.Target{DeletionPolicy: esv1.DeletionMerge, CreationPolicy: esv1.CreationNone}
 		}, "deletionPolicy Merge with creationPolicy None"},
 		{"the same key twice", func(s *esv1.ExternalSecretSpec) { s.Data = append(s.Data, s.Data[0]) }, `spec.data[1].secretKey "a" is that of spec.data[0]`},
-		{"manifests", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{}} }, "not supported yet: spec.target.manifest"},
+		{"a manifest without a kind", func(s *esv1.ExternalSecretSpec) { s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{}} }, "are not the apiVersion and kind of an object"},
+		{"a Secret by another way", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "Secret"}}
+		}, "a Secret is what a target is without it"},
+		{"an ExternalSecret that makes ExternalSecrets", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{APIVersion: "external-secrets.io/v1", Kind: "ExternalSecret"}}
+		}, "makes no objects of external-secrets.io"},
+		{"an immutable manifest", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Immutable: true, Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "ConfigMap"}}
+		}, "spec.target.immutable is for Secrets"},
+		{"a template that sets what identifies the object", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "ConfigMap"}, Template: &esv1.Template{
+				TemplateFrom: []esv1.TemplateFrom{{Literal: new(string), Target: "metadata.ownerReferences"}},
+			}}
+		}, "a template does not set metadata"},
+		{"a path that is none", func(s *esv1.ExternalSecretSpec) {
+			s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "ConfigMap"}, Template: &esv1.Template{
+				TemplateFrom: []esv1.TemplateFrom{{Literal: new(string), Target: "spec..x"}},
+			}}
+		}, "is no path"},
 		{"a Secret that is an identity", func(s *esv1.ExternalSecretSpec) {
 			s.Target = &esv1.Target{Template: &esv1.Template{Type: TypeServiceAccountToken}}
 		}, "template.type kubernetes.io/service-account-token is refused"},

@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -88,7 +90,58 @@ func (b *builder) template() {
 		switch strings.ToLower(from.Target) {
 		case "", "data", "labels", "annotations":
 		default:
-			b.problem("%s.target %q: a Secret has Data, Labels and Annotations", field, from.Target)
+			if b.plan.Target.IsSecret() {
+				b.problem("%s.target %q: a Secret has Data, Labels and Annotations", field, from.Target)
+			} else if _, err := ParsePath(from.Target); err != nil {
+				b.problem("%s.target: %v", field, err)
+			}
 		}
 	}
+}
+
+// maxIndex bounds the index of a list in a path.
+const maxIndex = 10000
+
+// Step of a path into an object: a field, or the index of a list.
+type Step struct {
+	Field string
+	// Index of the list; -1 where the step is a field.
+	Index int
+}
+
+// pathPart is a field with the indices that follow it.
+var pathPart = regexp.MustCompile(`^([-a-zA-Z0-9_/]+)((?:\[\d{1,5}\])*)$`)
+
+// ParsePath reads a dotted path such as spec.hosts[0].name.
+func ParsePath(path string) ([]Step, error) {
+	var steps []Step
+
+	for part := range strings.SplitSeq(path, ".") {
+		match := pathPart.FindStringSubmatch(part)
+		if match == nil {
+			return nil, fmt.Errorf("%q is no path such as spec.hosts[0].name", path)
+		}
+
+		steps = append(steps, Step{Field: match[1], Index: -1})
+
+		for index := range strings.SplitSeq(strings.Trim(match[2], "[]"), "][") {
+			if index == "" {
+				continue
+			}
+
+			n, err := strconv.Atoi(index)
+			if err != nil || n > maxIndex {
+				return nil, fmt.Errorf("%q: the index %s is more than %d", path, index, maxIndex)
+			}
+
+			steps = append(steps, Step{Index: n})
+		}
+	}
+
+	switch strings.ToLower(steps[0].Field) {
+	case "apiversion", "kind", "metadata", "status":
+		return nil, fmt.Errorf("%q: a template does not set %s", path, steps[0].Field)
+	}
+
+	return steps, nil
 }

@@ -47,6 +47,9 @@ type Target struct {
 	Finalizers          []string
 	// Data of the Secret.
 	Data map[string][]byte
+	// Content of a target that is no Secret: its fields besides apiVersion,
+	// kind and metadata.
+	Content map[string]any
 	// Empty says that the stores had nothing, whatever templates made of it.
 	Empty bool
 	// Absent says what the stores did not have, for people.
@@ -101,6 +104,12 @@ func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value,
 		return nil, err
 	}
 
+	if !target.IsSecret() {
+		if err := place(target); err != nil {
+			return nil, err
+		}
+	}
+
 	return target, check(target)
 }
 
@@ -118,7 +127,7 @@ func check(target *Target) error {
 	}
 
 	if size > maxDataBytes {
-		return fmt.Errorf("the target's data has %d bytes: a Secret holds %d", size, maxDataBytes)
+		return fmt.Errorf("the target's data has %d bytes: a %s holds %d", size, target.Noun(), maxDataBytes)
 	}
 
 	// The token controller would fill such a Secret with a token.

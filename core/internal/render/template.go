@@ -143,6 +143,10 @@ func (s *scope) keysAndValues(name, text string, from *esv1.TemplateFrom) error 
 		return err
 	}
 
+	if path := s.path(from); path != nil {
+		return s.graft(name, path, rendered)
+	}
+
 	var values map[string]string
 
 	if err := yaml.Unmarshal(rendered, &values); err != nil {
@@ -168,6 +172,10 @@ func (s *scope) set(name string, from *esv1.TemplateFrom, key string, value []by
 	decoded, err := decode(from.ValuesDecodingStrategy, value)
 	if err != nil {
 		return fmt.Errorf("%s: the value of key %q is not %s: valuesDecodingStrategy says that it is", name, key, from.ValuesDecodingStrategy)
+	}
+
+	if path := s.path(from); path != nil {
+		return put(s.target, append(path, plan.Step{Field: key, Index: -1}), string(decoded))
 	}
 
 	switch strings.ToLower(from.Target) {

@@ -47,6 +47,23 @@ func New(c client.Client, recorder events.EventRecorder) *Reporter {
 	return &Reporter{client: c, events: recorder}
 }
 
+// reasons of the Ready condition, by the kind of the target.
+type reasons struct{ synced, deleted, missing, failed, noun string }
+
+func reasonsOf(target plan.Target) reasons {
+	if target.IsSecret() {
+		return reasons{
+			synced: esv1.ReasonSecretSynced, deleted: esv1.ReasonSecretDeleted,
+			missing: esv1.ReasonSecretMissing, failed: esv1.ReasonSecretSyncedError, noun: "secret",
+		}
+	}
+
+	return reasons{
+		synced: esv1.ReasonResourceSynced, deleted: esv1.ReasonResourceDeleted,
+		missing: esv1.ReasonResourceMissing, failed: esv1.ReasonResourceSyncedError, noun: "resource",
+	}
+}
+
 // Sync is a sync that ended well.
 type Sync struct {
 	// Began is when the stores were asked; zero where they were not.
@@ -54,7 +71,7 @@ type Sync struct {
 	// Dependencies is the digest of the stores and templates that were used.
 	Dependencies string
 	// Target that was written.
-	Target string
+	Target plan.Target
 	// Outcome of the write.
 	Outcome apply.Outcome
 	// Exists says that the target is there now.
@@ -79,19 +96,22 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 
 	es.Status.Binding = nil
 	if sync.Exists {
-		es.Status.Binding = &esv1.Binding{Name: sync.Target}
+		es.Status.Binding = &esv1.Binding{Name: sync.Target.Name}
 	}
 
-	reason, message := esv1.ReasonSecretSynced, "secret synced"
+	reasons := reasonsOf(sync.Target)
+	reason, message := reasons.synced, reasons.noun+" synced"
 
 	switch {
 	case sync.Outcome.Change == apply.Deleted:
-		reason, message = esv1.ReasonSecretDeleted, "secret deleted: the stores have nothing for it"
+		reason, message = reasons.deleted, reasons.noun+" deleted: the stores have nothing for it"
 	case sync.Retained && sync.Exists:
-		message = "the stores have nothing for the secret: it is retained as it is"
+		message = "the stores have nothing for the " + reasons.noun + ": it is retained as it is"
 	case sync.Retained:
-		message = "the stores have nothing for the secret: it is not made"
+		message = "the stores have nothing for the " + reasons.noun + ": it is not made"
 	}
+
+	named := sync.Target.Noun() + " " + sync.Target.Name
 
 	if len(sync.Absent) > 0 {
 		absent := sync.Absent
@@ -110,16 +130,16 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 
 	switch sync.Outcome.Change {
 	case apply.Created:
-		r.event(es, corev1.EventTypeNormal, eventCreated, "created Secret "+sync.Target)
+		r.event(es, corev1.EventTypeNormal, eventCreated, "created "+named)
 	case apply.Updated:
-		r.event(es, corev1.EventTypeNormal, eventUpdated, "updated Secret "+sync.Target)
+		r.event(es, corev1.EventTypeNormal, eventUpdated, "updated "+named)
 	case apply.Deleted:
-		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted Secret "+sync.Target+": the stores have nothing for it")
+		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted "+named+": the stores have nothing for it")
 	case apply.Unchanged:
 	}
 
 	for _, name := range sync.Outcome.Removed {
-		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted Secret "+name+", which is no longer the target")
+		r.event(es, corev1.EventTypeNormal, eventDeleted, "deleted "+sync.Target.Noun()+" "+name+", which is no longer the target")
 	}
 
 	return r.patch(ctx, before, es)
@@ -127,11 +147,11 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 
 // Waiting tells that the target, to which others hold the pen, is not there.
 // It updates es.
-func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target string) error {
+func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target plan.Target) error {
 	before := es.DeepCopy()
 	es.Status.Binding = nil
-	setReady(es, metav1.ConditionTrue, esv1.ReasonSecretMissing,
-		fmt.Sprintf("Secret %q does not exist, and creationPolicy Merge does not make it; synced as soon as it does", target))
+	setReady(es, metav1.ConditionTrue, reasonsOf(target).missing,
+		fmt.Sprintf("%s %q does not exist, and creationPolicy Merge does not make it; synced as soon as it does", target.Noun(), target.Name))
 
 	return r.patch(ctx, before, es)
 }
@@ -159,7 +179,8 @@ func (r *Reporter) Stands(ctx context.Context, es *esv1.ExternalSecret) error {
 	}
 
 	before := es.DeepCopy()
-	setReady(es, metav1.ConditionTrue, esv1.ReasonSecretSynced, "secret synced")
+	reasons := reasonsOf(plan.TargetOf(es))
+	setReady(es, metav1.ConditionTrue, reasons.synced, reasons.noun+" synced")
 
 	return r.patch(ctx, before, es)
 }
@@ -176,7 +197,7 @@ func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure 
 
 	was := ready(before)
 	message := failure.Error() + next
-	setReady(es, metav1.ConditionFalse, esv1.ReasonSecretSyncedError, message)
+	setReady(es, metav1.ConditionFalse, reasonsOf(plan.TargetOf(es)).failed, message)
 
 	if was == nil || was.Status != metav1.ConditionFalse || text.Stable(was.Message) != text.Stable(message) {
 		r.event(es, corev1.EventTypeWarning, eventUpdateFailed, failure.Error())

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -37,6 +36,11 @@ const (
 	// parkedRetry is how soon an object that waits for a busy store is looked
 	// at again in any case; usually it is woken before.
 	parkedRetry = 10 * time.Second
+	// firstWatch bounds the first look at a kind of target.
+	firstWatch = 10 * time.Second
+	// missingRetry is how soon a target that others have to make is looked for
+	// again, where its kind is not watched.
+	missingRetry = 30 * time.Second
 	// A target that somebody else keeps changing is repaired at these
 	// intervals.
 	shortestRepair = time.Second
@@ -51,6 +55,8 @@ type Options struct {
 	Concurrent int
 	// MemoryBytes bounds what is remembered of what stores answered.
 	MemoryBytes int
+	// GenericTargets allows targets that are no Secrets.
+	GenericTargets bool
 }
 
 // Dependencies of a Reconciler.
@@ -74,7 +80,8 @@ type Reconciler struct {
 	Dependencies
 
 	options    Options
-	applier    *apply.Applier
+	secrets    *apply.Secrets
+	manifests  *apply.Manifests
 	references *reference.Watcher
 	memory     *fetch.Memory
 	backoff    *retry.Backoff
@@ -90,7 +97,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 	r := &Reconciler{
 		Dependencies: dependencies,
 		options:      options,
-		applier:      apply.New(dependencies.Client, dependencies.Direct),
+		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
 		backoff:      retry.New(time.Second, 7*time.Minute),
 		repairs:      retry.NewPace(shortestRepair, longestRepair),
@@ -108,8 +115,10 @@ type attempt struct {
 	es   *esv1.ExternalSecret
 	name types.NamespacedName
 	plan *plan.Plan
-	// current is the target's metadata; nil where there is none.
-	current *metav1.PartialObjectMetadata
+	// target writes and judges the target.
+	target apply.Writer
+	// current is the target as far as it is known; nil where there is none.
+	current client.Object
 	// objects that templates are read from.
 	objects render.Objects
 	// dependencies is the digest of stores and objects.
@@ -135,14 +144,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s := &attempt{es: es, name: request.NamespacedName, began: r.now()}
+	s := &attempt{es: es, name: request.NamespacedName, target: r.writer(es), began: r.now()}
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
 		return reconcile.Result{}, err
 	}
 
-	if s.current, err = r.applier.Observe(ctx, es); err != nil {
+	if s.plan, err = plan.New(es); err != nil {
+		return r.failed(ctx, s, err)
+	}
+
+	if s.current, err = s.target.Observe(ctx, es); err != nil {
 		return r.failed(ctx, s, err)
 	}
 
@@ -150,12 +163,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	if s.plan, err = plan.New(es); err != nil {
-		return r.failed(ctx, s, err)
-	}
-
 	if r.watch(s) {
-		return reconcile.Result{}, r.waiting(ctx, s)
+		return r.waiting(ctx, s)
 	}
 
 	if err := r.dependOn(ctx, s); err != nil {
@@ -174,6 +183,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return r.sync(ctx, s, due)
 }
 
+// writer of an ExternalSecret's target.
+func (r *Reconciler) writer(es *esv1.ExternalSecret) apply.Writer {
+	if plan.TargetOf(es).IsSecret() {
+		return r.secrets
+	}
+
+	return r.manifests
+}
+
 // again lets an object come back, as one that nobody waits for.
 func again(after time.Duration) reconcile.Result {
 	priority := periodic
@@ -183,13 +201,13 @@ func again(after time.Duration) reconcile.Result {
 
 // state is what is known of the target and what it is made from.
 func (r *Reconciler) state(s *attempt) plan.State {
-	intact := apply.Intact(s.es, s.current)
+	intact := s.target.Intact(s.es, s.current)
 	// Where the stores had nothing, no target is missed.
 	if s.current == nil && s.es.Status.Binding == nil && !s.es.Status.RefreshTime.IsZero() {
 		intact = true
 	}
 
-	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: apply.Frozen(s.es, s.current), Now: r.now()}
+	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Now: r.now()}
 }
 
 // skip leaves an ExternalSecret to another operator where one of its stores
@@ -224,7 +242,7 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 	}
 
 	waits = s.current == nil && s.plan.Target.Creation == esv1.CreationMerge
-	if waits {
+	if waits && s.plan.Target.IsSecret() {
 		keys = append(keys, reference.Key{Kind: reference.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
 	}
 
@@ -233,16 +251,22 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 	return waits
 }
 
-func (r *Reconciler) waiting(ctx context.Context, s *attempt) error {
+// waiting tells that the target does not exist. A Secret's coming is watched;
+// other kinds are looked for.
+func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result, error) {
 	r.backoff.Forget(s.name.String())
 
-	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target.Name); err != nil {
-		return err
+	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target); err != nil {
+		return reconcile.Result{}, err
 	}
 
 	r.written.remember(s.es, "")
 
-	return nil
+	if s.plan.Target.IsSecret() {
+		return reconcile.Result{}, nil
+	}
+
+	return again(missingRetry), nil
 }
 
 // dependOn reads the objects that templates are read from, and digests what
@@ -320,7 +344,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 		return r.failed(ctx, s, err)
 	}
 
-	result := report.Sync{Began: began, Dependencies: s.dependencies, Target: rendered.Name, Absent: rendered.Absent}
+	result := report.Sync{Began: began, Dependencies: s.dependencies, Target: rendered.Target, Absent: rendered.Absent}
 
 	if err := r.write(ctx, s, rendered, &result); err != nil {
 		if _, gone := errors.AsType[*apply.GoneError](err); gone {
@@ -403,11 +427,11 @@ func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
 func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
 	switch {
 	case target.Empty && target.Deletion == esv1.DeletionDelete:
-		result.Outcome, err = r.applier.Delete(ctx, s.es, s.current)
+		result.Outcome, err = s.target.Delete(ctx, s.es, s.current)
 	case target.Empty && target.Deletion == esv1.DeletionRetain && target.Creation != esv1.CreationNone:
 		result.Retained, result.Exists = true, s.current != nil
 	default:
-		result.Outcome, err = r.applier.Apply(ctx, s.es, target, s.current)
+		result.Outcome, err = s.target.Apply(ctx, s.es, target, s.current)
 		result.Exists = target.Creation != esv1.CreationNone
 	}
 

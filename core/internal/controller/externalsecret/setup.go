@@ -59,7 +59,16 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("cannot index Secrets by owner: %w", err)
 	}
 
-	err := builder.ControllerManagedBy(mgr).
+	kinds, err := newKinds(mgr)
+	if err != nil {
+		return err
+	}
+
+	r.manifests = apply.NewManifests(apply.ManifestOptions{
+		Client: r.Client, Cached: kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: kinds.watch, Allowed: r.options.GenericTargets,
+	})
+
+	built, err := builder.ControllerManagedBy(mgr).
 		Named("externalsecret").
 		Watches(&esv1.ExternalSecret{}, byUrgency{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
@@ -70,10 +79,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Watches(secret, handler.EnqueueRequestsFromMapFunc(r.ofTarget)).
 		WatchesRawSource(source.Func(r.queue.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
-		Complete(r)
+		Build(r)
 	if err != nil {
 		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
 	}
+
+	kinds.wake(built, r.ofTarget)
 
 	return nil
 }
@@ -148,7 +159,14 @@ func byTarget(object client.Object) []string {
 		return nil
 	}
 
-	return []string{plan.TargetOf(es).Name}
+	target := plan.TargetOf(es)
+
+	return []string{targetName(target.Manifest, target.Name)}
+}
+
+// targetName names a target in the index; the kind of a Secret is empty.
+func targetName(kind schema.GroupVersionKind, name string) string {
+	return kind.Group + "/" + kind.Kind + "/" + name
 }
 
 // storeChanged lets through what an ExternalSecret can depend on: what the
@@ -193,9 +211,14 @@ func (r *Reconciler) ofStore(ctx context.Context, object client.Object) []reconc
 	return r.requests(ctx, client.MatchingFields{indexStore: storeName(kind, object.GetNamespace(), object.GetName())})
 }
 
-// ofTarget finds the ExternalSecrets whose target a Secret is, or was.
+// ofTarget finds the ExternalSecrets whose target an object is, or was.
 func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
-	requests := r.requests(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexTarget: object.GetName()})
+	kind := object.GetObjectKind().GroupVersionKind()
+	if kind.GroupKind() == corev1.SchemeGroupVersion.WithKind("Secret").GroupKind() {
+		kind = schema.GroupVersionKind{}
+	}
+
+	requests := r.requests(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexTarget: targetName(kind, object.GetName())})
 
 	if owner := metav1.GetControllerOf(object); owner != nil && owner.Kind == esv1.ExternalSecretKind {
 		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}

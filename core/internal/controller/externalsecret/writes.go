@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
@@ -47,7 +47,7 @@ func (w *writes) forget(name types.NamespacedName) {
 }
 
 // ahead tells whether the caches show less than was written.
-func (w *writes) ahead(es *esv1.ExternalSecret, target *metav1.PartialObjectMetadata) bool {
+func (w *writes) ahead(es *esv1.ExternalSecret, target client.Object) bool {
 	name := types.NamespacedName{Namespace: es.Namespace, Name: es.Name}
 
 	w.mu.Lock()
@@ -65,7 +65,7 @@ func (w *writes) ahead(es *esv1.ExternalSecret, target *metav1.PartialObjectMeta
 	}
 
 	if older(es.ResourceVersion, last.object) ||
-		(last.target != "" && (target == nil || older(target.ResourceVersion, last.target))) {
+		(last.target != "" && (target == nil || older(target.GetResourceVersion(), last.target))) {
 		return true
 	}
 
