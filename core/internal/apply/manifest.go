@@ -264,9 +264,7 @@ func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *
 // desired is the object to apply.
 func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructured.Unstructured) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
-	for field, value := range target.Content {
-		object.Object[field] = value
-	}
+	maps.Copy(object.Object, target.Content)
 
 	labels, annotations := maps.Clone(target.Labels), maps.Clone(target.Annotations)
 	if labels == nil {

@@ -65,7 +65,7 @@ func New(reader client.Reader, certificates Certificates) *Meter {
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "externalsecret_sync_calls_total", Help: "Syncs of an ExternalSecret.",
 		}, object),
-		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{ //nolint:promlinter // the name is upstream's
 			Name: "externalsecret_sync_calls_error", Help: "Syncs of an ExternalSecret that failed.",
 		}, object),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -80,7 +80,7 @@ func New(reader client.Reader, certificates Certificates) *Meter {
 		parked: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "externalsecret_parked_total", Help: "Syncs that were put off because their store or provider had its share of the workers.",
 		}),
-		apiCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
+		apiCalls: prometheus.NewCounterVec(prometheus.CounterOpts{ //nolint:promlinter // the name is upstream's
 			Name: "externalsecret_provider_api_calls_count", Help: "Calls of providers, by SecretProvider, RPC and status, success or error.",
 		}, []string{"provider", "call", "status"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
