@@ -1,0 +1,475 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/e2e/installation"
+)
+
+// gate stands between the operator and the API server. It lets each object of
+// one namespace have one request at a time, and holds its next one back, as if
+// the operator had died in between.
+type gate struct {
+	namespace string
+	forward   *httputil.ReverseProxy
+	server    *http.Server
+	address   string
+
+	mu     sync.Mutex
+	open   bool
+	passed map[string]int
+	last   time.Time
+	calls  map[string]int
+	closed chan struct{}
+}
+
+// objectPath finds the requests that are made for one object.
+var objectPath = regexp.MustCompile(`/namespaces/([^/]+)/(secrets|externalsecrets|configmaps)/([^/]+)`)
+
+func newGate(t *testing.T, namespace string) *gate {
+	t.Helper()
+
+	config := product.ControlPlane.Config()
+
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	tls, err := rest.TLSConfigFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Without the administrator's own certificate: the operator has a token.
+	tls.Certificates, tls.GetClientCertificate = nil, nil
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	g := &gate{namespace: namespace, address: "http://" + listener.Addr().String(), calls: map[string]int{}}
+	g.next()
+
+	g.forward = &httputil.ReverseProxy{
+		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport:     &http.Transport{TLSClientConfig: tls, MaxIdleConnsPerHost: 100},
+		FlushInterval: -1, // watches
+		ErrorLog:      log.New(io.Discard, "", 0),
+	}
+	g.server = &http.Server{Handler: g, ReadHeaderTimeout: time.Minute, ErrorLog: log.New(io.Discard, "", 0)}
+
+	var serving sync.WaitGroup
+
+	serving.Go(func() { _ = g.server.Serve(listener) })
+	t.Cleanup(func() {
+		g.next()
+		_ = g.server.Close()
+		serving.Wait()
+	})
+
+	return g
+}
+
+// next lets every object have one more request. Those that are held fail.
+func (g *gate) next() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.closed != nil {
+		close(g.closed)
+	}
+
+	g.closed, g.passed, g.last = make(chan struct{}), map[string]int{}, time.Now()
+}
+
+// ServeHTTP passes on, or holds, a request.
+func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	object, call := g.object(r)
+	if object == "" {
+		g.forward.ServeHTTP(w, r)
+
+		return
+	}
+
+	g.mu.Lock()
+	g.passed[object]++
+	first, closed := g.passed[object] == 1, g.closed
+
+	if first {
+		g.last = time.Now()
+		g.calls[call]++
+	}
+
+	g.mu.Unlock()
+
+	if first {
+		g.forward.ServeHTTP(w, r)
+
+		return
+	}
+
+	select {
+	case <-closed:
+	case <-r.Context().Done():
+	}
+
+	// The operator that asked is dead.
+	panic(http.ErrAbortHandler)
+}
+
+// object that a request is made for; empty for what is not counted.
+func (g *gate) object(r *http.Request) (object, call string) {
+	if strings.Contains(r.URL.Path, "/events") && r.Method == http.MethodPost {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return "", ""
+		}
+
+		r.Body = io.NopCloser(bytes.NewReader(body))
+
+		var event struct {
+			Regarding corev1.ObjectReference `json:"regarding"`
+		}
+		if json.Unmarshal(body, &event) != nil || event.Regarding.Namespace != g.namespace {
+			return "", ""
+		}
+
+		return event.Regarding.Name, "POST event"
+	}
+
+	match := objectPath.FindStringSubmatch(r.URL.Path)
+	if match == nil || match[1] != g.namespace {
+		return "", ""
+	}
+
+	call = r.Method + " " + match[2]
+	if strings.HasSuffix(r.URL.Path, "/status") {
+		call += "/status"
+	}
+
+	return match[3], call
+}
+
+// calm tells for how long no request was let through, and whether any is held.
+func (g *gate) calm() (time.Duration, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	held := false
+	for _, n := range g.passed {
+		held = held || n > 1
+	}
+
+	return time.Since(g.last), held
+}
+
+func (g *gate) any() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return len(g.passed) > 0
+}
+
+// kubeconfig of the operator, by way of the gate.
+func (g *gate) kubeconfig(t *testing.T) string {
+	t.Helper()
+
+	path, err := product.ControlPlane.KubeconfigFor(t.Context(), types.NamespacedName{Namespace: installation.OperatorNamespace, Name: "external-secrets-operator"})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for name := range config.Clusters {
+		config.Clusters[name] = &clientcmdapi.Cluster{Server: g.address}
+	}
+
+	through := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, through); err != nil {
+		t.Fatal(err)
+	}
+
+	return through
+}
+
+// lives are the ExternalSecrets of every pair of policies that may be.
+func lives() map[string]string {
+	specs := map[string]string{}
+
+	for _, creation := range []esv1.CreationPolicy{esv1.CreationOwner, esv1.CreationOrphan, esv1.CreationMerge, esv1.CreationCreateOrMerge, esv1.CreationNone} {
+		for _, deletion := range []esv1.DeletionPolicy{esv1.DeletionRetain, esv1.DeletionDelete, esv1.DeletionMerge} {
+			switch {
+			case deletion == esv1.DeletionDelete && creation != esv1.CreationOwner && creation != esv1.CreationOrphan,
+				deletion == esv1.DeletionMerge && creation == esv1.CreationNone:
+				continue
+			}
+
+			name := strings.ToLower(string(creation) + "-" + string(deletion))
+			specs[name] = fmt.Sprintf("  target: {creationPolicy: %s, deletionPolicy: %s}\n  data: [{secretKey: a, remoteRef: {key: a}}, {secretKey: b, remoteRef: {key: b}}]\n", creation, deletion)
+		}
+	}
+
+	return specs
+}
+
+// phases of a life: what becomes of the store, and of the ExternalSecrets.
+var phases = []struct {
+	name string
+	do   func(t *testing.T, ns string)
+}{
+	{"made", func(t *testing.T, ns string) {
+		t.Helper()
+		apply(t, ns, fakeWith("  - {key: a, value: \"1\"}\n  - {key: b, value: \"2\"}\n"))
+
+		for name, spec := range lives() {
+			if strings.HasPrefix(name, "merge-") {
+				newSecret(t, ns, name, corev1.SecretTypeOpaque, map[string]string{"own": "theirs"})
+			}
+
+			apply(t, ns, strings.Replace(es(name, spec), "refreshInterval: 1s", "refreshInterval: 1h", 1))
+		}
+	}},
+	{"changed", func(t *testing.T, ns string) {
+		t.Helper()
+		apply(t, ns, fakeWith("  - {key: a, value: \"changed\"}\n  - {key: b, value: \"2\"}\n"))
+	}},
+	{"one is gone", func(t *testing.T, ns string) {
+		t.Helper()
+		apply(t, ns, fakeWith("  - {key: a, value: \"changed\"}\n"))
+	}},
+	{"all are gone", func(t *testing.T, ns string) {
+		t.Helper()
+		apply(t, ns, fakeWith("  - {key: other, value: \"1\"}\n"))
+	}},
+	{"back", func(t *testing.T, ns string) {
+		t.Helper()
+		apply(t, ns, fakeWith("  - {key: a, value: \"back\"}\n  - {key: b, value: \"2\"}\n"))
+	}},
+	{"drifted", func(t *testing.T, ns string) {
+		t.Helper()
+
+		for name := range lives() {
+			secret, err := getSecret(t.Context(), ns, name)
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			secret.Data["a"] = []byte("drift")
+			if err := product.Client.Update(t.Context(), secret); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}},
+	{"renamed", func(t *testing.T, ns string) {
+		t.Helper()
+
+		for name, spec := range lives() {
+			if strings.HasPrefix(name, "owner-") {
+				spec = strings.Replace(spec, "{creationPolicy", "{name: "+name+"-new, creationPolicy", 1)
+				apply(t, ns, strings.Replace(es(name, spec), "refreshInterval: 1s", "refreshInterval: 1h", 1))
+			}
+		}
+	}},
+	{"deleted", func(t *testing.T, ns string) {
+		t.Helper()
+
+		if out, err := product.Kubectl(t.Context(), "", "-n", ns, "delete", "externalsecret", "--all", "--wait=false"); err != nil {
+			t.Fatal(out, err)
+		}
+	}},
+}
+
+// stateOf everything in a namespace, without what two lives never share.
+func stateOf(t *testing.T, ns string) map[string]string {
+	t.Helper()
+
+	state := map[string]string{}
+
+	var secrets corev1.SecretList
+	if err := product.Client.List(t.Context(), &secrets, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, secret := range secrets.Items {
+		var lines []string
+		for _, key := range slices.Sorted(maps.Keys(secret.Data)) {
+			lines = append(lines, key+"="+string(secret.Data[key]))
+		}
+
+		for _, owner := range secret.OwnerReferences {
+			lines = append(lines, "owner "+owner.Kind+" "+owner.Name)
+		}
+
+		labels := maps.Clone(secret.Labels)
+		if labels[esv1.LabelOwner] != "" {
+			labels[esv1.LabelOwner] = "set"
+		}
+
+		lines = append(lines, fmt.Sprint(labels), fmt.Sprint(slices.Sorted(maps.Keys(secret.Annotations))))
+		state["Secret "+secret.Name] = strings.Join(lines, "\n")
+	}
+
+	var list esv1.ExternalSecretList
+	if err := product.Client.List(t.Context(), &list, client.InNamespace(ns)); err != nil {
+		t.Fatal(err)
+	}
+
+	varying := regexp.MustCompile(`request [0-9a-f]{16}|; next try in .*`)
+
+	for _, es := range list.Items {
+		line := fmt.Sprintf("finalizers %v binding %v", es.Finalizers, es.Status.Binding)
+		for _, condition := range es.Status.Conditions {
+			line += fmt.Sprintf(" %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, strings.ReplaceAll(varying.ReplaceAllString(condition.Message, ""), ns, "NS"))
+		}
+
+		state["ExternalSecret "+es.Name] = line
+	}
+
+	return state
+}
+
+// The operator is killed after each request that it makes in the life of an
+// ExternalSecret, for every pair of policies: it must come to the same end as
+// one that was never killed.
+func TestOperatorKilledAfterEachRequest(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts the operator some dozens of times")
+	}
+
+	calm, killed := newNamespace(t), newNamespace(t)
+
+	// What an operator that lives comes to.
+	var want []map[string]string
+
+	for _, phase := range phases {
+		phase.do(t, calm)
+		want = append(want, settled(t, calm))
+	}
+
+	restoreOperator(t)
+
+	g := newGate(t, killed)
+	flags := append(slices.Clone(operatorFlags), "--kubeconfig", g.kubeconfig(t))
+	kills := 0
+
+	if err := product.StopOperator(); err != nil {
+		t.Fatal(err)
+	}
+
+	for i, phase := range phases {
+		phase.do(t, killed)
+
+		for round := 0; ; round++ {
+			if round == 40 {
+				t.Fatalf("%s: after %d kills it is not at rest: %v", phase.name, round, g.calls)
+			}
+
+			g.next()
+
+			if err := product.StartOperator(t.Context(), flags...); err != nil {
+				t.Fatal(err)
+			}
+
+			within(t, patience, func(context.Context) error {
+				quiet, held := g.calm()
+				if quiet > 2500*time.Millisecond || (held && quiet > 700*time.Millisecond) {
+					return nil
+				}
+
+				return fmt.Errorf("a request passed %s ago", quiet)
+			})
+
+			if err := product.KillOperator(); err != nil {
+				t.Fatal(err)
+			}
+
+			kills++
+
+			if !g.any() {
+				break
+			}
+		}
+
+		got := settledIs(t, killed, want[i])
+		if diff := cmp.Diff(want[i], got); diff != "" {
+			t.Errorf("%s: state (-never killed +killed after each request):\n%s", phase.name, diff)
+		}
+	}
+
+	t.Logf("%d ExternalSecrets, %d kills; requests after which it was killed: %v", len(lives()), kills, g.calls)
+}
+
+// settled waits until nothing changes any more.
+func settled(t *testing.T, ns string) map[string]string {
+	t.Helper()
+
+	state, since := stateOf(t, ns), time.Now()
+
+	within(t, time.Minute, func(context.Context) error {
+		now := stateOf(t, ns)
+		if !maps.Equal(state, now) {
+			state, since = now, time.Now()
+		}
+
+		if quiet := time.Since(since); quiet < 3*time.Second {
+			return fmt.Errorf("it changed %s ago", quiet)
+		}
+
+		return nil
+	})
+
+	return state
+}
+
+// settledIs waits for a state; the garbage collector takes its time.
+func settledIs(t *testing.T, ns string, want map[string]string) map[string]string {
+	t.Helper()
+
+	var state map[string]string
+
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		if state = stateOf(t, ns); maps.Equal(state, want) {
+			break
+		}
+	}
+
+	return state
+}
