@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/external-secrets/eso/e2e/load"
+	"github.com/external-secrets/eso/e2e/measure"
+)
+
+const (
+	// longInterval keeps refreshes out of what is not about them.
+	longInterval = time.Hour
+	// warmObjects are written before the limit is measured: the first writes of
+	// a kind are the API server's slowest.
+	warmObjects = 100
+)
+
+// limit measures what the control plane allows, in objects per second. The
+// operator must not have been started yet.
+func (b *bench) limit(ctx context.Context) (float64, error) {
+	b.say("measuring what the control plane allows ...")
+
+	if _, err := b.load("warm", min(warmObjects, b.objects), 1, longInterval).Limit(ctx, b.clientset); err != nil {
+		return 0, fmt.Errorf("cannot measure the limit: %w", err)
+	}
+
+	if err := b.quiet(ctx); err != nil {
+		return 0, err
+	}
+
+	took, err := b.load("limit", b.objects, b.stores, longInterval).Limit(ctx, b.clientset)
+	if err != nil {
+		return 0, fmt.Errorf("cannot measure the limit: %w", err)
+	}
+
+	return float64(b.objects) / took.Seconds(), b.quiet(ctx)
+}
+
+// sync measures the first syncs of objects that the operator finds at its
+// start.
+func (b *bench) sync(ctx context.Context) error {
+	limit, err := b.limit(ctx)
+	if err != nil {
+		return err
+	}
+
+	l := b.load("sync", b.objects, b.stores, longInterval)
+	b.result.Conditions = fmt.Sprintf(
+		"%d ExternalSecrets of two properties of a key each, on %d store(s) of Vault, exist when the operator starts. "+
+			"The limit is what a client that only writes, with 32 requests under way, reaches on the same control plane before.",
+		l.Objects, l.Stores,
+	)
+	b.result.Figure("limit", limit, "objects/s")
+
+	return b.firstSyncs(ctx, l, limit)
+}
+
+// large measures the first syncs of many objects.
+func (b *bench) large(ctx context.Context) error {
+	l := b.load("large", 5*b.objects, 100, longInterval)
+	b.result.Conditions = fmt.Sprintf("%d ExternalSecrets of two properties of a key each, on %d stores of Vault, exist when the operator starts.", l.Objects, l.Stores)
+
+	return b.firstSyncs(ctx, l, 0)
+}
+
+// firstSyncs creates a load without the operator and measures how it is synced.
+// A limit of 0 is not compared with.
+func (b *bench) firstSyncs(ctx context.Context, l *load.Load, limit float64) error {
+	if err := b.operate(ctx); err != nil {
+		return err
+	}
+
+	if err := b.prepare(ctx, l); err != nil {
+		return err
+	}
+
+	if err := b.product.StopOperator(); err != nil {
+		return err
+	}
+
+	b.say("creating %d ExternalSecrets ...", l.Objects)
+
+	if err := l.ExternalSecrets(ctx); err != nil {
+		return err
+	}
+
+	if err := b.quiet(ctx); err != nil {
+		return err
+	}
+
+	b.say("syncing ...")
+
+	ready := b.ready(l)
+
+	before, err := b.look(ctx, true)
+	if err != nil {
+		return err
+	}
+
+	began := time.Now()
+
+	if err := b.restartOperator(ctx); err != nil {
+		return err
+	}
+
+	started := time.Now()
+
+	ended, err := ready.Wait(ctx, syncLimit)
+	if err != nil {
+		return err
+	}
+
+	// Events follow the objects.
+	if err := b.quiet(ctx); err != nil {
+		return err
+	}
+
+	spent, err := b.since(ctx, before)
+	if err != nil {
+		return err
+	}
+
+	spent.wall = ended.Sub(began)
+	rate := float64(l.Objects) / ended.Sub(started).Seconds()
+
+	b.result.Duration("all Ready after the operator was ready", ended.Sub(started))
+	b.result.Duration("all Ready after the operator's process began", ended.Sub(began))
+	b.result.Figure("rate after the operator was ready", rate, "objects/s")
+
+	b.judgeSyncs(spent, l)
+
+	if limit > 0 {
+		b.result.Figure("share of the limit", percent(rate, limit), "%")
+		b.result.AtLeast("share of the limit", percent(rate, limit), targetShare, "%")
+		b.result.AtMost("peak memory of the operator", mebibytes(spent.processes[operatorProcess].Peak), targetPeak, "MiB")
+	} else {
+		b.result.AtMost("peak memory of the operator", mebibytes(spent.processes[operatorProcess].Peak), targetLargePeak, "MiB")
+	}
+
+	return l.SecretsHold(ctx)
+}
+
+// judgeSyncs reports what first syncs cost and judges their requests.
+func (b *bench) judgeSyncs(spent cost, l *load.Load) {
+	b.figures(spent, l.Objects, "object")
+
+	perObject := float64(spent.requests.Total()) / float64(l.Objects)
+
+	b.result.Figure("requests of the API server", perObject, "per object")
+	b.result.Figure("reads of Vault", float64(spent.backend[measure.BackendRead]), "")
+	b.result.Figure("peak memory of the operator", mebibytes(spent.processes[operatorProcess].Peak), "MiB")
+	b.result.AtMost("requests of the API server per object", perObject, targetRequests, "")
+	b.result.AtMost("reads of Vault for as many keys", float64(spent.backend[measure.BackendRead]), float64(l.Objects), "")
+}
+
+// create measures objects that are created while the operator runs.
+func (b *bench) create(ctx context.Context) error {
+	limit, err := b.limit(ctx)
+	if err != nil {
+		return err
+	}
+
+	if err := b.operate(ctx); err != nil {
+		return err
+	}
+
+	l := b.load("create", b.objects, b.stores, longInterval)
+	b.result.Conditions = fmt.Sprintf(
+		"%d ExternalSecrets of two properties of a key each, on %d store(s) of Vault, are created with 32 requests under way while the operator runs. "+
+			"The time counts from the first creation.", l.Objects, l.Stores,
+	)
+
+	if err := b.prepare(ctx, l); err != nil {
+		return err
+	}
+
+	if err := b.quiet(ctx); err != nil {
+		return err
+	}
+
+	b.say("creating and syncing ...")
+
+	ready := b.ready(l)
+
+	before, err := b.look(ctx, true)
+	if err != nil {
+		return err
+	}
+
+	if err := l.ExternalSecrets(ctx); err != nil {
+		return err
+	}
+
+	created := time.Now()
+
+	ended, err := ready.Wait(ctx, syncLimit)
+	if err != nil {
+		return err
+	}
+
+	if err := b.quiet(ctx); err != nil {
+		return err
+	}
+
+	spent, err := b.since(ctx, before)
+	if err != nil {
+		return err
+	}
+
+	spent.wall = ended.Sub(before.at)
+	rate := float64(l.Objects) / spent.wall.Seconds()
+
+	b.result.Figure("limit, without the creation of ExternalSecrets", limit, "objects/s")
+	b.result.Duration("all created after", created.Sub(before.at))
+	b.result.Duration("all Ready after", spent.wall)
+	b.result.Figure("rate", rate, "objects/s")
+	b.result.Figure("share of the limit", percent(rate, limit), "%")
+
+	b.judgeSyncs(spent, l)
+	b.result.AtMost("peak memory of the operator", mebibytes(spent.processes[operatorProcess].Peak), targetPeak, "MiB")
+
+	return l.SecretsHold(ctx)
+}
