@@ -20,9 +20,9 @@ import (
 // Limit makes the writes of a first sync, a Secret by server-side apply and a
 // patch of the status, for every ExternalSecret of the load, and gives how long
 // they took: what the control plane allows a client that does nothing else. It
-// makes the ExternalSecrets before and deletes everything afterwards; no
-// operator may run, or it would take them up.
-func (l *Load) Limit(ctx context.Context, clientset kubernetes.Interface) (time.Duration, error) {
+// makes the ExternalSecrets before, and then calls begin; no operator may run,
+// or it would take them up.
+func (l *Load) Limit(ctx context.Context, clientset kubernetes.Interface, begin func() error) (time.Duration, error) {
 	if err := l.Namespaces(ctx); err != nil {
 		return 0, err
 	}
@@ -45,6 +45,10 @@ func (l *Load) Limit(ctx context.Context, clientset kubernetes.Interface) (time.
 		}
 	}
 
+	if err := begin(); err != nil {
+		return 0, err
+	}
+
 	began := time.Now()
 
 	if err := parallel(ctx, workers, l.Objects, func(ctx context.Context, i int) error {
@@ -53,9 +57,7 @@ func (l *Load) Limit(ctx context.Context, clientset kubernetes.Interface) (time.
 		return 0, err
 	}
 
-	took := time.Since(began)
-
-	return took, l.remove(ctx)
+	return time.Since(began), nil
 }
 
 // writes are those that the operator makes, of the same size.
@@ -103,9 +105,9 @@ func (l *Load) writes(ctx context.Context, clientset kubernetes.Interface, name 
 	return nil
 }
 
-// remove deletes the ExternalSecrets and Secrets; the namespaces stay, for
-// their deletion would go on after this returns.
-func (l *Load) remove(ctx context.Context) error {
+// Remove deletes the load's ExternalSecrets and all Secrets beside them. The
+// namespaces stay, for their deletion would go on after this returns.
+func (l *Load) Remove(ctx context.Context) error {
 	for store := range l.Stores {
 		for _, kind := range []client.Object{&esv1.ExternalSecret{}, &corev1.Secret{}} {
 			if err := l.Client.DeleteAllOf(ctx, kind, client.InNamespace(l.Namespace(store))); err != nil {

@@ -270,7 +270,7 @@ func (l *Load) SecretsHold(ctx context.Context) error {
 			secret := &list.Items[i]
 			for property, want := range value(client.ObjectKeyFromObject(secret)) {
 				if string(secret.Data[property]) != want {
-					return fmt.Errorf("Secret %s/%s does not hold the %s that the backend does", secret.Namespace, secret.Name, property)
+					return fmt.Errorf("the Secret %s/%s does not hold the %s that the backend does", secret.Namespace, secret.Name, property)
 				}
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -228,7 +229,7 @@ func escape(cell string) string {
 func Number(value float64) string {
 	switch size := max(value, -value); {
 	case value == float64(int64(value)):
-		return fmt.Sprintf("%d", int64(value))
+		return strconv.FormatInt(int64(value), 10)
 	case size >= 100:
 		return fmt.Sprintf("%.0f", value)
 	case size >= 10:

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/external-secrets/eso/e2e/measure"
@@ -11,35 +11,49 @@ import (
 // figures adds a cost to the scenario's result: its processes, and its requests
 // in total and per unit of what was done, such as "object" or "refresh".
 func (b *bench) figures(c cost, units int, unit string) {
-	processes := report.Table{Title: "Processes", Columns: []string{"process", "CPU", "share of a core", "CPU per " + unit, "peak memory"}}
-
-	for _, name := range c.processes.Names() {
-		usage := c.processes[name]
-		processes.Rows = append(processes.Rows, []string{
-			name,
-			report.Number(usage.CPU.Seconds()) + " s",
-			report.Number(100*usage.CPU.Seconds()/c.wall.Seconds()) + " %",
-			report.Number(float64(usage.CPU)/float64(time.Millisecond)/float64(units)) + " ms",
-			report.Number(float64(usage.Peak)/mebibyte) + " MiB",
-		})
-	}
-
-	b.result.Tables = append(b.result.Tables, processes, countsTable("Requests of the API server, without the benchmark's own and watches", c.requests, units, unit))
+	b.processes("Processes", c.processes, c.wall, units, unit)
+	b.result.Tables = append(b.result.Tables, countsTable("Requests of the API server, without the benchmark's own and watches", c.requests, units, unit))
 
 	if b.backend != nil {
 		b.result.Tables = append(b.result.Tables, countsTable("Requests of Vault", c.backend, units, unit))
 	}
 }
 
+// processes adds the table of what processes used in a time.
+func (b *bench) processes(title string, used measure.Processes, wall time.Duration, units int, unit string) {
+	table := report.Table{Title: title, Columns: []string{"process", "CPU", "share of a core", "CPU per " + unit, "peak memory"}}
+
+	row := func(name string, cpu time.Duration, peak string) {
+		table.Rows = append(table.Rows, []string{
+			name,
+			report.Number(cpu.Seconds()) + " s",
+			report.Number(percent(cpu.Seconds(), wall.Seconds())) + " %",
+			report.Number(float64(cpu)/float64(time.Millisecond)/float64(units)) + " ms",
+			peak,
+		})
+	}
+
+	var total time.Duration
+
+	for _, name := range used.Names() {
+		total += used[name].CPU
+		row(name, used[name].CPU, report.Number(mebibytes(used[name].Peak))+" MiB")
+	}
+
+	row("total", total, "")
+
+	b.result.Tables = append(b.result.Tables, table)
+}
+
 func countsTable(title string, counts measure.Counts, units int, unit string) report.Table {
 	table := report.Table{Title: title, Columns: []string{"request", "number", "per " + unit}}
 
 	for _, name := range counts.Names() {
-		table.Rows = append(table.Rows, []string{name, fmt.Sprint(counts[name]), report.Number(float64(counts[name]) / float64(units))})
+		table.Rows = append(table.Rows, []string{name, strconv.Itoa(counts[name]), report.Number(float64(counts[name]) / float64(units))})
 	}
 
 	total := counts.Total()
-	table.Rows = append(table.Rows, []string{"total", fmt.Sprint(total), report.Number(float64(total) / float64(units))})
+	table.Rows = append(table.Rows, []string{"total", strconv.Itoa(total), report.Number(float64(total) / float64(units))})
 
 	return table
 }

@@ -18,6 +18,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
 )
@@ -68,6 +71,9 @@ func run(args []string, stdout, stderr io.Writer) int {
 
 		o.log = file
 	}
+
+	// Or the client's library complains that nobody has.
+	log.SetLogger(logr.Discard())
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -202,6 +208,10 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 		}
 
 		for _, n := range stores {
+			if ctx.Err() != nil {
+				continue // Interrupted: what there is is reported.
+			}
+
 			result := &report.Scenario{Name: s.name, Figures: []report.Figure{}}
 			found.Scenarios = append(found.Scenarios, result)
 
@@ -211,9 +221,6 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 
 			fmt.Fprint(results, "\n", result.Markdown(o.targets))
 
-			if ctx.Err() != nil {
-				return found, nil
-			}
 		}
 	}
 

@@ -22,20 +22,44 @@ const (
 func (b *bench) limit(ctx context.Context) (float64, error) {
 	b.say("measuring what the control plane allows ...")
 
-	if _, err := b.load("warm", min(warmObjects, b.objects), 1, longInterval).Limit(ctx, b.clientset); err != nil {
+	warm := b.load("warm", min(warmObjects, b.objects), 1, longInterval)
+	if _, err := warm.Limit(ctx, b.clientset, func() error { return nil }); err != nil {
 		return 0, fmt.Errorf("cannot measure the limit: %w", err)
+	}
+
+	if err := warm.Remove(ctx); err != nil {
+		return 0, err
 	}
 
 	if err := b.quiet(ctx); err != nil {
 		return 0, err
 	}
 
-	took, err := b.load("limit", b.objects, b.stores, longInterval).Limit(ctx, b.clientset)
+	var before measure.Processes
+
+	l := b.load("limit", b.objects, b.stores, longInterval)
+
+	took, err := l.Limit(ctx, b.clientset, func() (err error) {
+		before, err = measure.ReadProcesses()
+
+		return err
+	})
 	if err != nil {
 		return 0, fmt.Errorf("cannot measure the limit: %w", err)
 	}
 
-	return float64(b.objects) / took.Seconds(), b.quiet(ctx)
+	after, err := measure.ReadProcesses()
+	if err != nil {
+		return 0, err
+	}
+
+	b.processes("Processes while the limit is measured", after.Since(before), took, l.Objects, "object")
+
+	if err := l.Remove(ctx); err != nil {
+		return 0, err
+	}
+
+	return float64(l.Objects) / took.Seconds(), b.quiet(ctx)
 }
 
 // sync measures the first syncs of objects that the operator finds at its
