@@ -106,6 +106,10 @@ func TestProcessesSince(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
+	if total := want.CPU(); total != 9 {
+		t.Errorf("the total is %d", total)
+	}
+
 	if diff := cmp.Diff([]string{"kept", "new", "restarted"}, want.Names()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -174,3 +174,13 @@ func (p Processes) Since(before Processes) Processes {
 
 // Names of the processes in alphabetical order.
 func (p Processes) Names() []string { return slices.Sorted(maps.Keys(p)) }
+
+// CPU time of all processes.
+func (p Processes) CPU() time.Duration {
+	var total time.Duration
+	for _, usage := range p {
+		total += usage.CPU
+	}
+
+	return total
+}

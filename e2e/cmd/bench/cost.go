@@ -33,14 +33,11 @@ func (b *bench) processes(title string, used measure.Processes, wall time.Durati
 		})
 	}
 
-	var total time.Duration
-
 	for _, name := range used.Names() {
-		total += used[name].CPU
 		row(name, used[name].CPU, report.Number(mebibytes(used[name].Peak))+" MiB")
 	}
 
-	row("total", total, "")
+	row("total", used.CPU(), "")
 
 	b.result.Tables = append(b.result.Tables, table)
 }
