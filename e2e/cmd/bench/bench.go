@@ -79,7 +79,9 @@ func (b *bench) start(ctx context.Context) error {
 		return fmt.Errorf("cannot make a client: %w", err)
 	}
 
-	return nil
+	b.say("waiting for the garbage collector ...")
+
+	return load.AwaitCollector(ctx, b.client)
 }
 
 // operate starts the operator with its default flags, and the provider.
