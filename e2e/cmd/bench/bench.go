@@ -63,7 +63,7 @@ func (b *bench) start(ctx context.Context) error {
 		}
 	}
 
-	if b.product, err = installation.Start(ctx, installation.Options{Log: b.log, Progress: b.progress}); err != nil {
+	if b.product, err = installation.Start(ctx, installation.Options{Log: b.log, Progress: b.progress, Binaries: b.binaries}); err != nil {
 		return err
 	}
 

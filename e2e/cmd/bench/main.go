@@ -21,6 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/external-secrets/eso/e2e/installation"
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
 )
@@ -46,6 +47,8 @@ type options struct {
 
 	log      io.Writer
 	progress io.Writer
+	// binaries are built once for all scenarios.
+	binaries string
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
@@ -191,6 +194,16 @@ func (o *options) addScenario(name string) error {
 func (o *options) measure(ctx context.Context, results io.Writer) (*report.Report, error) {
 	machine, err := measure.ReadMachine()
 	if err != nil {
+		return nil, err
+	}
+
+	dir, err := os.MkdirTemp("", "external-secrets-bench-")
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a folder for the programs: %w", err)
+	}
+	defer os.RemoveAll(dir)
+
+	if o.binaries, err = installation.Build(ctx, dir, o.progress); err != nil {
 		return nil, err
 	}
 

@@ -12,7 +12,7 @@ import (
 const (
 	slowStores  = 100
 	slowLatency = 10 * time.Second
-	slowRounds  = 3
+	slowRounds  = 2
 	slowPhase   = 60 * time.Second
 	// slowSettle lets a change of the slow store's speed take effect: its
 	// objects are synced again because its config has changed.
