@@ -222,7 +222,7 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 
 		for _, n := range stores {
 			if ctx.Err() != nil {
-				continue // Interrupted: what there is is reported.
+				continue // Interrupted: the rest is left out.
 			}
 
 			result := &report.Scenario{Name: s.name, Figures: []report.Figure{}}
@@ -233,7 +233,6 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 			}
 
 			fmt.Fprint(results, "\n", result.Markdown(o.targets))
-
 		}
 	}
 
