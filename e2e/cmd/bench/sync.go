@@ -56,6 +56,12 @@ func (b *bench) limit(ctx context.Context) (limit, error) {
 		return limit{}, fmt.Errorf("cannot measure the limit: %w", err)
 	}
 
+	// What the control plane puts off until later is counted as it is after a
+	// sync.
+	if err := b.quiet(ctx); err != nil {
+		return limit{}, err
+	}
+
 	after, err := measure.ReadProcesses()
 	if err != nil {
 		return limit{}, err
