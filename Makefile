@@ -22,6 +22,10 @@ test: ## Run all tests, or those of the packages in ARGS.
 demo: ## Run the operator and its providers on this machine, with ARGS.
 	go run ./e2e/cmd/demo $(ARGS)
 
+.PHONY: bench
+bench: ## Measure speed and cost against the targets, with ARGS.
+	go run ./e2e/cmd/bench $(ARGS)
+
 .PHONY: generate
 generate: ## Make all that is generated, or the things in ARGS.
 	hack/generate.sh $(ARGS)

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/external-secrets/eso/e2e/repository"
 )
 
 // BinariesEnv names a folder with the programs, for callers that have built
@@ -25,9 +27,9 @@ func commands() map[string]string {
 	}
 }
 
-// build gives a folder with the programs: that of BinariesEnv, or dir after a
-// build.
-func build(ctx context.Context, root, dir string, progress io.Writer) (string, error) {
+// Build gives a folder with the programs: that of BinariesEnv, or dir after a
+// build. Callers that start several installations need them only once.
+func Build(ctx context.Context, dir string, progress io.Writer) (string, error) {
 	if given := os.Getenv(BinariesEnv); given != "" {
 		for name := range commands() {
 			if _, err := os.Stat(filepath.Join(given, name)); err != nil {
@@ -36,6 +38,11 @@ func build(ctx context.Context, root, dir string, progress io.Writer) (string, e
 		}
 
 		return given, nil
+	}
+
+	root, err := repository.Root()
+	if err != nil {
+		return "", err
 	}
 
 	began := time.Now()

@@ -50,6 +50,8 @@ type Options struct {
 	Progress io.Writer
 	// APIServerFlags are added to the API server's.
 	APIServerFlags []string
+	// Binaries is a folder that Build has filled; empty has the programs built.
+	Binaries string
 }
 
 // Installation is the product on a control plane of its own.
@@ -102,8 +104,10 @@ func Start(ctx context.Context, options Options) (_ *Installation, err error) {
 		return nil, err
 	}
 
-	if i.binaries, err = build(ctx, i.root, filepath.Join(i.dir, "bin"), options.Progress); err != nil {
-		return nil, err
+	if i.binaries = options.Binaries; i.binaries == "" {
+		if i.binaries, err = Build(ctx, filepath.Join(i.dir, "bin"), options.Progress); err != nil {
+			return nil, err
+		}
 	}
 
 	fmt.Fprintln(options.Progress, "starting the control plane ...")
