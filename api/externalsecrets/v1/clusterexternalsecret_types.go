@@ -50,15 +50,13 @@ type ClusterExternalSecretSpec struct {
 	// +listType=atomic
 	NamespaceSelectors []*metav1.LabelSelector `json:"namespaceSelectors,omitempty"`
 
-	// NamespaceSelector is one more selector.
-	//
-	// Deprecated: write it as an entry of namespaceSelectors.
+	// NamespaceSelector is one more selector. It is deprecated: write it as an
+	// entry of namespaceSelectors.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Namespaces are chosen by name, besides those that a selector matches.
-	//
-	// Deprecated: write an entry of namespaceSelectors with the label
+	// Namespaces are chosen by name, besides those that a selector matches. They
+	// are deprecated: write an entry of namespaceSelectors with the label
 	// kubernetes.io/metadata.name.
 	// +optional
 	// +listType=atomic
