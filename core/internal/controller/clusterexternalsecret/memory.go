@@ -91,10 +91,8 @@ func (w *write) wrote(digest string) bool {
 
 // held tells whether this could not be written, and is not to be tried again
 // yet.
-func (r *record) held(namespace, digest string, now time.Time) error {
-	if w := r.writes[namespace]; w != nil && w.digest == digest && now.Before(r.until) {
-		return w.failure
-	}
+func (r *record) held(namespace, digest string, now time.Time) bool {
+	w := r.writes[namespace]
 
-	return nil
+	return w != nil && w.failure != nil && w.digest == digest && now.Before(r.until)
 }

@@ -34,7 +34,7 @@ const (
 	// An ExternalSecret that somebody else keeps changing is set right at
 	// these.
 	shortestRepair = time.Second
-	longestRepair  = 5 * time.Minute
+	longestRepair  = time.Minute
 )
 
 // Reconciler keeps ExternalSecrets in namespaces.
@@ -356,20 +356,13 @@ func (r *round) compare(ctx context.Context, t *task) error {
 
 		return nil
 	case t.current == nil:
-		foreign := &esv1.ExternalSecret{}
-
-		err := r.client.Get(ctx, client.ObjectKey{Namespace: name, Name: r.want.name}, foreign)
-		if err == nil {
-			t.failure = r.want.foreign(foreign)
-		}
-
-		if t.failure != nil || client.IgnoreNotFound(err) != nil {
-			return client.IgnoreNotFound(err)
+		if err := r.occupied(ctx, t); err != nil || t.failure != nil {
+			return err
 		}
 	}
 
-	if t.failure = r.record.held(name, r.want.digest, now); t.failure != nil {
-		t.held = true
+	if r.record.held(name, r.want.digest, now) {
+		t.failure, t.held = last.failure, true
 
 		return nil
 	}
@@ -387,6 +380,20 @@ func (r *round) compare(ctx context.Context, t *task) error {
 	t.writes = true
 
 	return nil
+}
+
+// occupied finds somebody else's ExternalSecret in the cache.
+func (r *round) occupied(ctx context.Context, t *task) error {
+	found := &esv1.ExternalSecret{}
+
+	err := r.client.Get(ctx, client.ObjectKey{Namespace: t.namespace.Name, Name: r.want.name}, found)
+	if err == nil {
+		t.failure = r.want.foreign(found)
+
+		return nil
+	}
+
+	return client.IgnoreNotFound(err)
 }
 
 // forgetOthers drops what is kept of namespaces that do not match any more: an

@@ -23,7 +23,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
-// workers is the number of ClusterExternalSecrets that are looked at at the
+// workers bounds the ClusterExternalSecrets that are brought up to date at the
 // same time.
 const workers = 4
 
