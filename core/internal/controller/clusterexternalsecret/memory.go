@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
 // lag is the longest that the cache is waited for. What it shows after that is
@@ -26,15 +24,17 @@ type record struct {
 	// that was when it was told.
 	until time.Time
 	pause time.Duration
+	// status is the last write of the status.
+	status *write
 	// writes by namespace.
 	writes map[string]*write
 }
 
-// write is what became of the last write in a namespace.
+// write is what became of the last write of an object.
 type write struct {
 	// digest of what was written, or could not be.
 	digest string
-	// version of the ExternalSecret after it.
+	// version of the object after it.
 	version string
 	at      time.Time
 	// seen tells that the cache has shown it.
@@ -67,17 +67,18 @@ func (m *memory) forget(name string) *record {
 	return r
 }
 
-// ahead tells whether the cache shows less than was written.
-func (w *write) ahead(current *esv1.ExternalSecret, now time.Time) bool {
+// ahead tells whether the cache, which has this version, or "" for nothing,
+// shows less than was written.
+func (w *write) ahead(version string, now time.Time) bool {
 	if w == nil || w.failure != nil || w.seen || now.Sub(w.at) > lag {
 		return false
 	}
 
-	if current == nil {
+	if version == "" {
 		return true
 	}
 
-	compared, err := resourceversion.CompareResourceVersion(current.ResourceVersion, w.version)
+	compared, err := resourceversion.CompareResourceVersion(version, w.version)
 	w.seen = err != nil || compared >= 0
 
 	return !w.seen

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -160,9 +159,14 @@ func (r *Reconciler) children(ctx context.Context, uid types.UID) (map[string][]
 
 // provision brings all namespaces up to date.
 func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSecret) (reconcile.Result, error) {
+	record := r.memory.of(ces.Name)
+	if record.status.ahead(ces.ResourceVersion, r.now()) {
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
+	}
+
 	selected, err := newSelection(&ces.Spec)
 	if err != nil {
-		return reconcile.Result{}, r.report(ctx, ces, func() { unreadable(ces, err) })
+		return reconcile.Result{}, r.report(ctx, ces, record, func() { unreadable(ces, err) })
 	}
 
 	want, err := newChild(ces)
@@ -180,7 +184,7 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 		return reconcile.Result{}, err
 	}
 
-	round := &round{Reconciler: r, ces: ces, want: want, record: r.memory.of(ces.Name)}
+	round := &round{Reconciler: r, ces: ces, want: want, record: record}
 
 	var tasks []*task
 
@@ -204,7 +208,7 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 
 	round.learn(ctx, tasks)
 
-	if err := r.report(ctx, ces, func() { summarize(ces, want.name, tasks, round.record.pause) }); err != nil {
+	if err := r.report(ctx, ces, record, func() { summarize(ces, want.name, tasks, record.pause) }); err != nil {
 		return reconcile.Result{}, err
 	}
 
@@ -338,7 +342,13 @@ func (r *round) plan(ctx context.Context, namespace *metav1.PartialObjectMetadat
 func (r *round) compare(ctx context.Context, t *task) error {
 	name := t.namespace.Name
 	last, now := r.record.writes[name], r.now()
-	ahead := last.ahead(t.current, now)
+
+	version := ""
+	if t.current != nil {
+		version = t.current.ResourceVersion
+	}
+
+	ahead := last.ahead(version, now)
 
 	switch {
 	case t.current != nil && t.current.DeletionTimestamp != nil:
@@ -456,7 +466,7 @@ func (r *round) learn(ctx context.Context, tasks []*task) {
 }
 
 // report writes the status where it differs.
-func (r *Reconciler) report(ctx context.Context, ces *esv1.ClusterExternalSecret, change func()) error {
+func (r *Reconciler) report(ctx context.Context, ces *esv1.ClusterExternalSecret, record *record, change func()) error {
 	before := ces.DeepCopy()
 
 	change()
@@ -465,10 +475,11 @@ func (r *Reconciler) report(ctx context.Context, ces *esv1.ClusterExternalSecret
 		return nil
 	}
 
-	err := r.client.Status().Patch(ctx, ces, client.MergeFrom(before))
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err := r.client.Status().Patch(ctx, ces, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot write the status of ClusterExternalSecret %q: %w", ces.Name, err)
 	}
+
+	record.status = &write{version: ces.ResourceVersion, at: r.now()}
 
 	return nil
 }

@@ -14,7 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -122,7 +124,9 @@ func TestSomebodyIsFaster(t *testing.T) {
 		// As the API server does; end to end tests see that it does.
 		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
 			if applied, ok := object.(interface{ GetUID() types.UID }); ok && applied.GetUID() == "ours" {
-				return apierrors.NewConflict(esv1.GroupVersion.WithResource("externalsecrets").GroupResource(), "app", errors.New("uid mismatch"))
+				return apierrors.NewInvalid(schema.GroupKind{Group: esv1.Group, Kind: esv1.ExternalSecretKind}, "app", field.ErrorList{
+					field.Invalid(field.NewPath("metadata", "uid"), "ours", "field is immutable"),
+				})
 			}
 
 			return c.Apply(ctx, object, options...)

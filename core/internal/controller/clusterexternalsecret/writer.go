@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -71,9 +72,7 @@ func (w *writer) write(ctx context.Context, want *child, namespace string, curre
 			version, last = w.change(ctx, want, current)
 		}
 
-		// What the cache showed is gone, is another one, or has changed.
-		behind := apierrors.IsAlreadyExists(last) || apierrors.IsConflict(last) || (current != nil && apierrors.IsNotFound(last))
-		if !behind {
+		if !behind(current, last) {
 			return version, explain(want.name, last)
 		}
 
@@ -96,6 +95,27 @@ func (w *writer) write(ctx context.Context, want *child, namespace string, curre
 	}
 
 	return "", explain(want.name, last)
+}
+
+// behind tells whether a write was refused because what the cache showed has
+// changed, is gone, or is another one.
+func behind(current *esv1.ExternalSecret, err error) bool {
+	if current == nil {
+		return apierrors.IsAlreadyExists(err)
+	}
+
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return true
+	}
+
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	if !ok || !apierrors.IsInvalid(err) || status.ErrStatus.Details == nil {
+		return false
+	}
+
+	return slices.ContainsFunc(status.ErrStatus.Details.Causes, func(cause metav1.StatusCause) bool {
+		return cause.Field == "metadata.uid"
+	})
 }
 
 // explain sorts out what the API server refused.
