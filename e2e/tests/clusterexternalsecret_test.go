@@ -8,11 +8,13 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -650,4 +652,54 @@ func TestClusterExternalSecretAdmission(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without the right to patch Namespaces everything but the finalizers of older
+// operators works, and these are told of.
+func TestClusterExternalSecretWithoutTheRightToPatchNamespaces(t *testing.T) {
+	binding := &rbacv1.ClusterRoleBinding{}
+	if err := product.Client.Get(t.Context(), client.ObjectKey{Name: "external-secrets-operator-namespace-finalizers"}, binding); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := product.Client.Delete(t.Context(), binding.DeepCopy()); err != nil {
+		t.Fatal(err)
+	}
+
+	binding.ResourceVersion, binding.UID = "", ""
+
+	restore := sync.OnceFunc(func() {
+		if err := product.Client.Create(context.Background(), binding); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(restore)
+
+	name, a, b := newNamespace(t), newNamespace(t), newNamespace(t)
+	for _, ns := range []string{a, b} {
+		label(t, ns, name)
+	}
+
+	merge(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a}}, map[string]any{"metadata": map[string]any{"finalizers": []string{esv1.FinalizerNamespacePrefix + name}}})
+	fanOut(t, name, selecting(name))
+
+	eventually(t, func(ctx context.Context) error {
+		ces, ready, err := getFanOut(ctx, name)
+		if err != nil {
+			return err
+		}
+
+		if !strings.Contains(ready.Message, "1 of 2 namespaces: "+a+": cannot take the finalizer") || !strings.Contains(ready.Message, "forbidden") {
+			return fmt.Errorf("condition: %+v", *ready)
+		}
+
+		if diff := cmp.Diff(2, len(childrenOf(ctx, ces))); diff != "" {
+			return fmt.Errorf("ExternalSecrets (-want +got):\n%s", diff)
+		}
+
+		return nil
+	})
+
+	restore()
+	provisioned(t, name, "app", a, b)
 }

@@ -210,3 +210,56 @@ func TestInParallelIsBounded(t *testing.T) {
 		t.Errorf("%d done, %d at a time", done.Load(), most.Load())
 	}
 }
+
+// At rest a thousand namespaces cost no write, whatever the process remembers:
+// the second reconciler has just started.
+func TestNothingIsWrittenAtRest(t *testing.T) {
+	const n = 1000
+
+	objects := []client.Object{everywhere()}
+	for i := range n {
+		objects = append(objects, namespace("ns-"+strconv.Itoa(i), nil))
+	}
+
+	var writes atomic.Int32
+
+	r := cluster(t, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			writes.Add(1)
+
+			return c.Create(ctx, object, options...)
+		},
+		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			writes.Add(1)
+
+			return c.Apply(ctx, object, options...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			writes.Add(1)
+
+			return c.Patch(ctx, object, patch, options...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			writes.Add(1)
+
+			return c.SubResource(name).Patch(ctx, object, patch, options...)
+		},
+	}, objects...)
+
+	for _, want := range []int32{n + 1, 0} {
+		writes.Store(0)
+
+		result, err := New(r.client, r.client).Reconcile(t.Context(), requestFor("app"))
+		if err != nil || result.RequeueAfter != 0 {
+			t.Fatalf("again in %s, error %v", result.RequeueAfter, err)
+		}
+
+		if got := writes.Load(); got != want {
+			t.Errorf("%d writes, not %d", got, want)
+		}
+	}
+
+	if got := len(look(t, r).Status.ProvisionedNamespaces); got != n {
+		t.Errorf("%d namespaces are provisioned", got)
+	}
+}
