@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -554,9 +555,30 @@ func TestClusterExternalSecretAdopts(t *testing.T) {
 	absent(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: left}})
 }
 
+// tidy waits at the end of a test until the namespaces that it deletes are gone:
+// what Kubernetes does in so many would be counted by the tests that count. It
+// must be called before they are made.
+func tidy(t *testing.T) {
+	t.Helper()
+
+	t.Cleanup(func() {
+		err := wait.PollUntilContextTimeout(context.Background(), 500*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+			var list corev1.NamespaceList
+			err := product.Client.List(ctx, &list)
+
+			return err == nil && !slices.ContainsFunc(list.Items, func(ns corev1.Namespace) bool { return ns.DeletionTimestamp != nil }), nil
+		})
+		if err != nil {
+			t.Errorf("namespaces are still being deleted: %v", err)
+		}
+	})
+}
+
 // Fifty namespaces cost one write each and a status; then nothing, however
 // often they are looked at.
 func TestClusterExternalSecretCosts(t *testing.T) {
+	tidy(t)
+
 	counted["clusterexternalsecrets"] = true
 
 	const n = 50
@@ -657,6 +679,8 @@ func TestClusterExternalSecretAdmission(t *testing.T) {
 // Without the right to patch Namespaces everything but the finalizers of older
 // operators works, and these are told of.
 func TestClusterExternalSecretWithoutTheRightToPatchNamespaces(t *testing.T) {
+	tidy(t)
+
 	binding := &rbacv1.ClusterRoleBinding{}
 	if err := product.Client.Get(t.Context(), client.ObjectKey{Name: "external-secrets-operator-namespace-finalizers"}, binding); err != nil {
 		t.Fatal(err)
