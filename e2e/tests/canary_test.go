@@ -142,7 +142,7 @@ func TestNoValueLeaks(t *testing.T) {
 	}
 
 	for _, provider := range []string{fake.MetricsURL(), vault.MetricsURL(), product.MetricsURL()} {
-		response, err := http.Get(provider) //nolint:noctx // loopback
+		response, err := http.Get(provider) //nolint:noctx,gosec // loopback
 		if err != nil {
 			t.Fatal(err)
 		}

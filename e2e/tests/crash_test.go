@@ -372,12 +372,12 @@ func stateOf(t *testing.T, ns string) map[string]string {
 	varying := regexp.MustCompile(`request [0-9a-f]{16}|; next try in .*`)
 
 	for _, es := range list.Items {
-		line := fmt.Sprintf("finalizers %v binding %v", es.Finalizers, es.Status.Binding)
+		lines := []string{fmt.Sprintf("finalizers %v binding %v", es.Finalizers, es.Status.Binding)}
 		for _, condition := range es.Status.Conditions {
-			line += fmt.Sprintf(" %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, strings.ReplaceAll(varying.ReplaceAllString(condition.Message, ""), ns, "NS"))
+			lines = append(lines, fmt.Sprintf("%s=%s %s: %s", condition.Type, condition.Status, condition.Reason, strings.ReplaceAll(varying.ReplaceAllString(condition.Message, ""), ns, "NS")))
 		}
 
-		state["ExternalSecret "+es.Name] = line
+		state["ExternalSecret "+es.Name] = strings.Join(lines, " ")
 	}
 
 	return state
