@@ -56,7 +56,11 @@ func (one) Value(_ context.Context, read Read) ([]byte, error) {
 			Domain: pb.ErrorDomain, Reason: pb.ReasonNotFound, Metadata: map[string]string{pb.MetadataScope: pb.ScopeItem},
 		})
 
-		return nil, errors.Join(err, absent.Err())
+		if err != nil {
+			return nil, err
+		}
+
+		return nil, absent.Err()
 	}
 
 	return []byte("v"), nil
