@@ -6,6 +6,7 @@ require (
 	github.com/external-secrets/eso/api v0.1.0
 	github.com/external-secrets/eso/core v0.1.0
 	github.com/external-secrets/eso/sdk v0.1.0
+	github.com/google/go-cmp v0.7.0
 	github.com/spf13/cobra v1.10.2
 	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0

@@ -2,6 +2,7 @@ package offline
 
 import (
 	"context"
+	"fmt"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
@@ -61,9 +62,10 @@ func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects
 		return nil, err
 	}
 
-	openers := source.Registry{}
+	openers, fields := source.Registry{}, map[plan.Store]string{}
 	for _, batch := range p.Batches {
-		openers[batch.Store.APIVersion] = opener{stores}
+		openers[batch.Store.APIVersion] = opener{stores, fields}
+		fields[batch.Store] = batch.Field
 	}
 
 	values, _, err := fetch.Open(ctx, openers, p, es.Namespace).Fetch(ctx, nil)
@@ -80,7 +82,11 @@ func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects
 }
 
 // opener makes given stores a source of the operator's.
-type opener struct{ stores Stores }
+type opener struct {
+	stores Stores
+	// fields that name the stores.
+	fields map[plan.Store]string
+}
 
 var _ source.Opener = opener{}
 
@@ -91,7 +97,7 @@ func (opener) Class(context.Context, plan.Store, string) (string, error) { retur
 func (o opener) Open(_ context.Context, store plan.Store, namespace string) (source.Source, error) {
 	contents, err := o.stores.Open(store, namespace)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", o.fields[store], err)
 	}
 
 	return opened{contents}, nil

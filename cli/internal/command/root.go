@@ -71,7 +71,8 @@ func Main(ctx context.Context, env Environment) int {
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 
-	root.SetArgs(env.Args)
+	// Without any, cobra takes those of the process.
+	root.SetArgs(append([]string{}, env.Args...))
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)

@@ -62,9 +62,13 @@ func New(es *esv1.ExternalSecret, target *offline.Target, hide bool) map[string]
 		return object
 	}
 
-	object["apiVersion"], object["kind"], object["type"] = "v1", offline.KindSecret, opaque
-	if target.Type != "" {
+	object["apiVersion"], object["kind"] = "v1", offline.KindSecret
+
+	switch {
+	case target.Type != "":
 		object["type"] = target.Type
+	case target.Creates():
+		object["type"] = opaque
 	}
 
 	if target.Immutable {
