@@ -151,16 +151,20 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		return
 	}
 
+	state.Ready = s.Ready()
+
+	// The rest is that operator's business.
 	if theirs := s.Spec.Controller; theirs != "" && theirs != e.class {
 		blocked(key.String(), v2alpha1.ReasonOtherController,
 			fmt.Sprintf("spec.controller is %q, and this operator's class is %q: the operator of that class syncs the ExternalSecret", theirs, e.class))
+
+		return
 	}
 
 	if err := e.resolver.Admit(ctx, s, e.namespace); err != nil {
 		blocked(key.String(), reasonOf(err, ReasonNotAdmitted), err.Error())
 	}
 
-	state.Ready = s.Ready()
 	gated := s.Gated()
 
 	if gated != nil {

@@ -172,9 +172,14 @@ func TestExamine(t *testing.T) {
 		{"where there is none", nil, "", []string{ReasonMissing}, "there is none of that kind"},
 		{"a store of v1 is not this operator's", nil, "external-secrets.io/v1", []string{ReasonUnserved}, "spec.secretStoreRef.apiVersion"},
 		{
-			"a store of another class that was never looked at, of a kind that nobody serves",
+			"a store of another class is all that there is to say",
 			[]client.Object{store("store", func(s *v2alpha1.SecretStore) { s.Spec.Controller = "other" })},
-			"", []string{v2alpha1.ReasonOtherController, v2alpha1.ReasonValidationUnknown, v2alpha1.ReasonProviderNotRegistered}, `this operator's class is "default"`,
+			"", []string{v2alpha1.ReasonOtherController}, `this operator's class is "default"`,
+		},
+		{
+			"a store that was never looked at, of a kind that nobody serves",
+			[]client.Object{store("store", func(*v2alpha1.SecretStore) {})},
+			"", []string{v2alpha1.ReasonValidationUnknown, v2alpha1.ReasonProviderNotRegistered}, "no SecretProvider serves Fake",
 		},
 		{
 			"a store that is not Ready is not read; its condition says why",

@@ -128,7 +128,7 @@ type Status struct {
 type Next struct {
 	// Due says that it is due now.
 	Due bool `json:"due"`
-	// Why it is due.
+	// Why it is due, or what it waits for.
 	Why string `json:"why,omitempty"`
 	// Time of it; nil where it is due, or where only a change brings it.
 	Time *metav1.Time `json:"time,omitempty"`
@@ -324,10 +324,16 @@ func statusOf(es *esv1.ExternalSecret, now time.Time) *Status {
 	due := offline.NextRefresh(es, now)
 
 	switch {
+	case s.Ready.Reason == esv1.ReasonOtherController:
+		s.Next = Next{Why: "that of another operator"}
+	case s.Ready.Reason == esv1.ReasonSecretMissing, s.Ready.Reason == esv1.ReasonResourceMissing:
+		s.Next = Next{Why: "when the target exists"}
 	case due.Now:
 		s.Next = Next{Due: true, Why: due.Why}
 	case due.Next > 0:
 		s.Next = Next{Time: timeOf(now.Add(due.Next).Truncate(time.Second)), In: short(due.Next.Round(time.Second))}
+	default:
+		s.Next = Next{Why: "when something changes, and not before"}
 	}
 
 	return s

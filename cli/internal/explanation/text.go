@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+	"github.com/external-secrets/eso/core/offline"
 )
 
 // labelWidth of the first column.
@@ -82,10 +83,12 @@ func (e *Explanation) status(w *writer) {
 	}
 
 	switch {
+	case s.Next.Due && s.Ready.Status == metav1.ConditionFalse:
+		w.line("Next refresh", "due now: %s; the last try failed", s.Next.Why)
 	case s.Next.Due:
 		w.line("Next refresh", "due now: %s", s.Next.Why)
 	case s.Next.Time == nil:
-		w.line("Next refresh", "when something changes, and not before")
+		w.line("Next refresh", "%s", s.Next.Why)
 	default:
 		w.line("Next refresh", "%s, in %s", stamp(s.Next.Time), s.Next.In)
 	}
@@ -301,7 +304,7 @@ func (e *Explanation) why(w *writer) {
 		}
 
 		for _, obstacle := range store.State.Obstacles {
-			steps = append(steps, fmt.Sprintf("%s: %s: %s", obstacle.Object, obstacle.Reason, obstacle.Message))
+			steps = append(steps, step(obstacle))
 		}
 	}
 
@@ -314,10 +317,19 @@ func (e *Explanation) why(w *writer) {
 		label = "Why"
 	}
 
-	for i, step := range steps {
-		w.line(label, "%d. %s", i+1, step)
+	for i, text := range steps {
+		w.line(label, "%d. %s", i+1, text)
 		label = ""
 	}
+}
+
+// step tells of an obstacle. A message that names the object says all.
+func step(obstacle offline.Obstacle) string {
+	if strings.Contains(obstacle.Message, obstacle.Object) {
+		return obstacle.Message
+	}
+
+	return fmt.Sprintf("%s: %s: %s", obstacle.Object, obstacle.Reason, obstacle.Message)
 }
 
 func stamp(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
