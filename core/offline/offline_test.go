@@ -168,7 +168,7 @@ func TestExamine(t *testing.T) {
 		message string
 	}{
 		{"a name that is a letter off is proposed", []client.Object{store("stare", func(*v2alpha1.SecretStore) {})}, "", []string{ReasonMissing}, `did you mean SecretStore "stare"`},
-		{"where none is alike, what there is is told", []client.Object{store("quite-else", func(*v2alpha1.SecretStore) {})}, "", []string{ReasonMissing}, `there are SecretStore "quite-else"`},
+		{"where none is alike, those that there are", []client.Object{store("quite-else", func(*v2alpha1.SecretStore) {})}, "", []string{ReasonMissing}, `there are SecretStore "quite-else"`},
 		{"where there is none", nil, "", []string{ReasonMissing}, "there is none of that kind"},
 		{"a store of v1 is not this operator's", nil, "external-secrets.io/v1", []string{ReasonUnserved}, "spec.secretStoreRef.apiVersion"},
 		{

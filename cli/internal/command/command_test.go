@@ -102,7 +102,7 @@ func TestRenderInOtherWays(t *testing.T) {
 	t.Run("hidden values are nowhere, in a template's labels neither", func(t *testing.T) {
 		t.Parallel()
 
-		var all string
+		var all strings.Builder
 
 		for _, file := range []string{"template", "manifest"} {
 			code, out, err := run(t, "", "render", "-f", "testdata/render/"+file+".yaml", "--values", values, "--hide-values")
@@ -110,22 +110,22 @@ func TestRenderInOtherWays(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, err)
 			}
 
-			all += out + err
+			all.WriteString(out + err)
 		}
 
 		for _, value := range []string{"s3cret", "5432", "app\n"} {
-			if strings.Contains(all, value) {
-				t.Errorf("it shows %q:\n%s", value, all)
+			if strings.Contains(all.String(), value) {
+				t.Errorf("it shows %q:\n%s", value, all.String())
 			}
 		}
 
-		golden(t, "render/hide-values", all)
+		golden(t, "render/hide-values", all.String())
 	})
 
 	t.Run("one object as JSON, several as a List", func(t *testing.T) {
 		t.Parallel()
 
-		var all string
+		var all strings.Builder
 
 		for _, file := range []string{"extract", "find"} {
 			code, out, err := run(t, "", "render", "-f", "testdata/render/"+file+".yaml", "--values", values, "-o", "json")
@@ -133,10 +133,10 @@ func TestRenderInOtherWays(t *testing.T) {
 				t.Errorf("exit code %d: %s", code, err)
 			}
 
-			all += out
+			all.WriteString(out)
 		}
 
-		golden(t, "render/json", all)
+		golden(t, "render/json", all.String())
 	})
 
 	t.Run("what kubectl prints is read from the standard input, with templates beside it", func(t *testing.T) {

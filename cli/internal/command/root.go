@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -126,10 +127,8 @@ func positional(n int, what string) cobra.PositionalArgs {
 
 // oneOf refuses a flag's value that is none of those.
 func oneOf(flag, value string, allowed ...string) error {
-	for _, a := range allowed {
-		if value == a {
-			return nil
-		}
+	if slices.Contains(allowed, value) {
+		return nil
 	}
 
 	return usage("--%s is %q: it is one of %q", flag, value, allowed)

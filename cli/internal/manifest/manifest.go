@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 
 	corev1 "k8s.io/api/core/v1"
@@ -171,10 +172,7 @@ func (m *Manifest) object(text []byte) error {
 			content[key] = string(value)
 		}
 
-		for key, value := range object.StringData {
-			content[key] = value
-		}
-
+		maps.Copy(content, object.StringData)
 		m.add(head, content)
 	}
 
