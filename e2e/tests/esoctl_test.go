@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -37,6 +38,7 @@ func TestEsoctl(t *testing.T) {
 	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
 
 	t.Run("what it renders is what the operator makes", c.renders)
+	t.Run("it renders the samples of the documentation", c.rendersSamples)
 	t.Run("explains one that is in sync", c.explainsHealthy)
 	t.Run("explains stores that are missing, not Ready, or not for it", c.explainsStores)
 	t.Run("explains a provider that is down", c.explainsProvider)
@@ -123,7 +125,7 @@ func esoctlAccount(t *testing.T, ns string) (kubeconfig string) {
 func (c *esoctl) run(t *testing.T, args ...string) (code int, output string) {
 	t.Helper()
 
-	if args[0] == "explain" {
+	if args[0] == "explain" && !strings.HasSuffix(args[1], ".yaml") {
 		args = append(args, "--kubeconfig", c.kubeconfig)
 	}
 
@@ -276,6 +278,33 @@ data:
 	}
 }
 
+func (c *esoctl) rendersSamples(t *testing.T) {
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	samples, err := filepath.Glob(filepath.Join(root, "docs", "samples", "*.yaml"))
+	if err != nil || len(samples) == 0 {
+		t.Fatalf("no samples: %v", err)
+	}
+
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(values, []byte(`{fake: {greeting: hello, database: {user: app}}, vault: {team-a/app: {password: x}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, sample := range samples {
+		if code, out := c.run(t, "render", "-f", sample, "--values", values); code != 0 || !strings.Contains(out, "stringData:") {
+			t.Errorf("%s: exit code %d: %s", sample, code, out)
+		}
+
+		if code, out := c.run(t, "explain", sample); code != 0 || !strings.Contains(out, "in one batch") {
+			t.Errorf("%s: exit code %d: %s", sample, code, out)
+		}
+	}
+}
+
 // visible is what the operator and esoctl both say of a Secret.
 func visible(secret *corev1.Secret) map[string]any {
 	data := map[string]string{}
@@ -399,7 +428,20 @@ func (c *esoctl) explainsProvider(t *testing.T) {
 		}
 	})
 
-	storeCondition(t, secretProvider("fake"), v2alpha1.ReasonUnreachable)
+	// The operator looks at a provider that nobody asks every 30 seconds.
+	within(t, 3*patience, func(ctx context.Context) error {
+		registration := &v2alpha1.SecretProvider{}
+		if err := product.Client.Get(ctx, types.NamespacedName{Name: "fake"}, registration); err != nil {
+			return err
+		}
+
+		ready := meta.FindStatusCondition(registration.Status.Conditions, v2alpha1.ConditionReady)
+		if ready == nil || ready.Reason != v2alpha1.ReasonUnreachable {
+			return fmt.Errorf("the provider is not unreachable: %+v", ready)
+		}
+
+		return nil
+	})
 	apply(t, c.namespace, simpleES("late", "store"))
 	failing(t, c.namespace, "late")
 	c.explains(t, "late", "Ready           False", `Why             1. SecretStore "store" in namespace`, "ProviderUnavailable", `2. SecretProvider "fake": Unreachable: `, "due now: never synced; the last try failed")

@@ -152,22 +152,6 @@ func TestRenderInOtherWays(t *testing.T) {
 			t.Errorf("exit code %d: %s%s", code, out, err)
 		}
 	})
-
-	t.Run("the samples of the documentation", func(t *testing.T) {
-		t.Parallel()
-
-		samples, err := filepath.Glob("../../../docs/samples/*.yaml")
-		if err != nil || len(samples) == 0 {
-			t.Fatalf("no samples: %v", err)
-		}
-
-		for _, sample := range samples {
-			code, out, stderr := run(t, `{"fake": {"greeting": "hello", "database": {"user": "app"}}, "vault": {"team-a/app": {"password": "x"}}}`, "render", "-f", sample, "--values", "-")
-			if code != exitDone || !strings.Contains(out, "stringData:") {
-				t.Errorf("%s: exit code %d: %s%s", sample, code, out, stderr)
-			}
-		}
-	})
 }
 
 func TestErrors(t *testing.T) {
