@@ -340,12 +340,18 @@ func (c *esoctl) explainsHealthy(t *testing.T) {
 
 	var told struct {
 		Status struct {
-			Ready       struct{ Status string }
-			NextRefresh struct{ Time time.Time }
-		}
+			Ready struct {
+				Status string `json:"status"`
+			} `json:"ready"`
+			NextRefresh struct {
+				Time time.Time `json:"time"`
+			} `json:"nextRefresh"`
+		} `json:"status"`
 		Stores []struct {
-			State struct{ Obstacles []any }
-		}
+			State struct {
+				Obstacles []any `json:"obstacles"`
+			} `json:"state"`
+		} `json:"stores"`
 	}
 
 	if err := json.Unmarshal([]byte(out), &told); code != 0 || err != nil {
