@@ -26,6 +26,10 @@ demo: ## Run the operator and its providers on this machine, with ARGS.
 bench: ## Measure speed and cost against the targets, with ARGS.
 	go run ./e2e/cmd/bench $(ARGS)
 
+.PHONY: fuzz
+fuzz: ## Run the fuzz targets, for the time and the targets in ARGS.
+	hack/fuzz.sh $(ARGS)
+
 .PHONY: generate
 generate: ## Make all that is generated, or the things in ARGS.
 	hack/generate.sh $(ARGS)

@@ -69,6 +69,7 @@ type Installation struct {
 	binaries  string
 	operator  *process.Process
 	flags     []string
+	metrics   int
 	providers []*Provider
 }
 
@@ -201,9 +202,13 @@ func (i *Installation) StartOperator(ctx context.Context, flags ...string) error
 		return err
 	}
 
+	if i.metrics, err = freePort(); err != nil {
+		return err
+	}
+
 	i.flags = flags
 	args := append([]string{
-		"--kubeconfig", kubeconfig, "--namespace", OperatorNamespace, "--metrics-addr", "0",
+		"--kubeconfig", kubeconfig, "--namespace", OperatorNamespace, "--metrics-addr", net.JoinHostPort("127.0.0.1", strconv.Itoa(i.metrics)),
 		"--live-addr", net.JoinHostPort("127.0.0.1", strconv.Itoa(live)),
 	}, flags...)
 
@@ -222,6 +227,11 @@ func (i *Installation) operatorReady(ctx context.Context, live int) error {
 	defer cancel()
 
 	return i.until(ctx, i.operator, func() error { return probe(ctx, live) })
+}
+
+// MetricsURL is where the operator's metrics are.
+func (i *Installation) MetricsURL() string {
+	return "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(i.metrics)) + "/metrics"
 }
 
 // Operator is the operator's process.

@@ -21,6 +21,8 @@ var (
 	fake    *installation.Provider
 	vault   *installation.Provider
 	backend *vaultserver.Server
+	// logFile has the output of all processes.
+	logFile string
 )
 
 // operatorFlags are those of every test that does not need others.
@@ -45,13 +47,15 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 
+	logFile = filepath.Clean(log.Name())
+
 	defer func() {
 		_ = log.Close()
 
 		if code == 0 && err == nil {
-			_ = os.Remove(log.Name())
+			_ = os.Remove(logFile)
 		} else {
-			fmt.Fprintln(os.Stderr, "the output of all processes is in", filepath.Clean(log.Name()))
+			fmt.Fprintln(os.Stderr, "the output of all processes is in", logFile)
 		}
 	}()
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // counted are the resources that a sync could touch.
@@ -80,7 +81,21 @@ func quiet(t *testing.T) {
 
 	last, calm := apiRequests(t), time.Now()
 
-	within(t, 2*time.Minute, func(context.Context) error {
+	within(t, 2*time.Minute, func(ctx context.Context) error {
+		var namespaces corev1.NamespaceList
+		if err := product.Client.List(ctx, &namespaces); err != nil {
+			return err
+		}
+
+		// Those of earlier tests are emptied in their own time.
+		for _, namespace := range namespaces.Items {
+			if namespace.DeletionTimestamp != nil {
+				calm = time.Now()
+
+				return fmt.Errorf("namespace %s is still going", namespace.Name)
+			}
+		}
+
 		now := apiRequests(t)
 		if grown := since(last, now); len(grown) > 0 {
 			last, calm = now, time.Now()

@@ -26,7 +26,8 @@ type Reader interface {
 
 	// Read performs a batch of reads and answers as many results in the same
 	// order. What fails all of them, such as a refused login, is the error of
-	// each. An empty batch is never asked for.
+	// each, with StoreScope set: the batch then fails as a whole. An empty batch
+	// is never asked for.
 	Read(ctx context.Context, reads []Read) []Result
 }
 

@@ -51,6 +51,12 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 		}
 	}
 
+	// What fails every call through the store fails this one: the operator then
+	// leaves the store alone, and does not ask for each secret in turn.
+	if err := storeFailure(results); err != nil {
+		return nil, err
+	}
+
 	response := &pb.GetSecretsResponse{}
 	for i, result := range results {
 		response.Results = append(response.Results, resultOf(request.GetReads()[i].GetId(), reads[i], result))
@@ -153,6 +159,29 @@ func refused(results []provider.Result) bool {
 	}
 
 	return false
+}
+
+// storeFailure is the error of a batch of which every read failed for a reason
+// that concerns the whole store; nil for any other.
+func storeFailure(results []provider.Result) error {
+	var first error
+
+	for _, result := range results {
+		if result.Err == nil {
+			return nil
+		}
+
+		typed := provider.AsError(result.Err)
+		if !typed.StoreScope {
+			return nil
+		}
+
+		if first == nil {
+			first = typed
+		}
+	}
+
+	return first
 }
 
 func isRefusal(err error) bool {

@@ -19,4 +19,18 @@ const (
 	FieldManagerPrefix = "externalsecrets.external-secrets.io/"
 	// FinalizerCleanup is what older operators put on every ExternalSecret.
 	FinalizerCleanup = "externalsecrets.external-secrets.io/externalsecret-cleanup"
+
+	// FieldManagerClusterExternalSecret writes the ExternalSecrets of
+	// ClusterExternalSecrets.
+	FieldManagerClusterExternalSecret = "external-secrets-clusterexternalsecret"
+	// FieldManagerOlder is under which older operators wrote the
+	// ExternalSecrets of ClusterExternalSecrets: their program's name.
+	FieldManagerOlder = "external-secrets"
+	// FinalizerClusterExternalSecretCleanup is what older operators put on
+	// every ClusterExternalSecret.
+	FinalizerClusterExternalSecretCleanup = "externalsecrets.external-secrets.io/clusterexternalsecret-cleanup"
+	// FinalizerNamespacePrefix is followed by a ClusterExternalSecret's name.
+	// Older operators put it on every Namespace that matched, and left it
+	// there when it no longer did.
+	FinalizerNamespacePrefix = "externalsecrets.external-secrets.io/ces-"
 )

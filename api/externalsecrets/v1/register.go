@@ -16,12 +16,18 @@ const Version = "v1"
 // references.
 const ExternalSecretKind = "ExternalSecret"
 
+// ClusterExternalSecretKind is the kind of ClusterExternalSecret, likewise.
+const ClusterExternalSecretKind = "ClusterExternalSecret"
+
 // GroupVersion of this package's kinds.
 var GroupVersion = schema.GroupVersion{Group: Group, Version: Version}
 
 // AddToScheme adds this package's kinds to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &ExternalSecret{}, &ExternalSecretList{})
+	s.AddKnownTypes(GroupVersion,
+		&ExternalSecret{}, &ExternalSecretList{},
+		&ClusterExternalSecret{}, &ClusterExternalSecretList{},
+	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 
 	return nil

@@ -40,6 +40,7 @@ type Meter struct {
 	conditions *prometheus.Desc
 	stores     *prometheus.Desc
 	clusters   *prometheus.Desc
+	fanOuts    *prometheus.Desc
 	overdue    *prometheus.Desc
 	expiry     *prometheus.Desc
 }
@@ -92,6 +93,7 @@ func New(reader client.Reader, certificates Certificates) *Meter {
 		conditions: prometheus.NewDesc("externalsecret_status_condition", "1 where an ExternalSecret's condition has the status, else 0.", condition, nil),
 		stores:     prometheus.NewDesc("secretstore_status_condition", "1 where a SecretStore's condition has the status, else 0.", condition, nil),
 		clusters:   prometheus.NewDesc("clustersecretstore_status_condition", "1 where a ClusterSecretStore's condition has the status, else 0.", condition, nil),
+		fanOuts:    prometheus.NewDesc("clusterexternalsecret_status_condition", "1 where a ClusterExternalSecret's condition has the status, else 0.", condition, nil),
 		expiry:     prometheus.NewDesc("externalsecret_certificate_expiry_timestamp_seconds", "When a certificate of the operator's ends, in seconds since 1970: authority or client.", []string{"certificate"}, nil),
 		overdue:    prometheus.NewDesc("externalsecret_oldest_overdue_seconds", "How long the refresh that is overdue for longest has been so; 0 where none is.", nil, nil),
 	}
@@ -150,7 +152,7 @@ func (m *Meter) Describe(out chan<- *prometheus.Desc) {
 		c.Describe(out)
 	}
 
-	for _, desc := range []*prometheus.Desc{m.conditions, m.stores, m.clusters, m.overdue, m.expiry} {
+	for _, desc := range []*prometheus.Desc{m.conditions, m.stores, m.clusters, m.fanOuts, m.overdue, m.expiry} {
 		out <- desc
 	}
 }
@@ -173,6 +175,7 @@ func (m *Meter) Collect(out chan<- prometheus.Metric) {
 
 	m.collectSecrets(ctx, out)
 	m.collectStores(ctx, out)
+	m.collectFanOuts(ctx, out)
 }
 
 // collectSecrets reads ExternalSecrets. A cache that is not filled yet has
@@ -214,6 +217,19 @@ func (m *Meter) collectStores(ctx context.Context, out chan<- prometheus.Metric)
 			for _, condition := range clusters.Items[i].Status.Conditions {
 				tell(out, m.clusters, clusters.Items[i].Name, "", condition.Type, condition.Status)
 			}
+		}
+	}
+}
+
+func (m *Meter) collectFanOuts(ctx context.Context, out chan<- prometheus.Metric) {
+	var list esv1.ClusterExternalSecretList
+	if err := m.reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return
+	}
+
+	for i := range list.Items {
+		for _, condition := range list.Items[i].Status.Conditions {
+			tell(out, m.fanOuts, list.Items[i].Name, "", condition.Type, condition.Status)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/external-secrets/eso/core/internal/authority"
 	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/controller/clusterexternalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/externalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
 	"github.com/external-secrets/eso/core/internal/controller/secretstore"
@@ -125,7 +126,8 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		}
 	}
 
-	// The labels of namespaces, for the conditions of ClusterSecretStores.
+	// The labels of namespaces, for the conditions of ClusterSecretStores and
+	// the selectors of ClusterExternalSecrets.
 	namespaces := &metav1.PartialObjectMetadata{}
 	namespaces.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 
@@ -146,7 +148,15 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		),
 	}, externalsecret.Options{Class: options.Class, Concurrent: options.Concurrent, MemoryBytes: options.MemoryBytes, GenericTargets: options.GenericTargets})
 
-	return secrets.SetupWithManager(ctx, mgr)
+	if err := secrets.SetupWithManager(ctx, mgr); err != nil {
+		return err
+	}
+
+	if !options.ClusterExternalSecrets {
+		return nil
+	}
+
+	return clusterexternalsecret.New(cached, direct).SetupWithManager(ctx, mgr)
 }
 
 func newScheme() (*runtime.Scheme, error) {

@@ -32,6 +32,8 @@ type Options struct {
 	LeaderElectionID string
 	// Concurrent syncs of ExternalSecrets.
 	Concurrent int
+	// ClusterExternalSecrets are served.
+	ClusterExternalSecrets bool
 	// QPS and Burst of the Kubernetes client; a negative QPS means unlimited.
 	QPS   float64
 	Burst int
@@ -66,6 +68,7 @@ func (o *Options) Register(flags *flag.FlagSet) {
 	flags.BoolVar(&o.LeaderElection, "enable-leader-election", false, "let one of several replicas work")
 	flags.StringVar(&o.LeaderElectionID, "leader-election-id", "external-secrets-controller", "name of the Lease of the leader election")
 	flags.IntVar(&o.Concurrent, "concurrent", 64, "ExternalSecrets that are synced at the same time")
+	flags.BoolVar(&o.ClusterExternalSecrets, "enable-cluster-external-secret-reconciler", true, "serve ClusterExternalSecrets")
 	flags.Float64Var(&o.QPS, "client-qps", -1, "requests per second to the API server; negative for no limit but the API server's own priority and fairness")
 	flags.IntVar(&o.Burst, "client-burst", 100, "burst of requests to the API server where client-qps sets a limit")
 	flags.IntVar(&o.MemoryBytes, "value-memory-bytes", 32<<20, "what is kept in memory of what stores answered last, in bytes: targets are repaired from it, and unchanged values need not travel; 0 keeps nothing")

@@ -2,14 +2,18 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
+		jsonpatch "github.com/evanphx/json-patch/v5"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,8 +34,20 @@ const (
 	eventUpdateFailed = "UpdateFailed"
 )
 
+// Events of each type beyond these are left out. The condition of each object
+// says the same: when thousands are made, or fail, at the same time, a write of
+// an event for each would slow down the rest.
+const (
+	eventsPerSecond = 20
+	eventBurst      = 100
+)
+
 // maxEventNote is the longest note of an event (Kubernetes: 1 kB).
 const maxEventNote = 1000
+
+// worthTelling is the shortest pause before the next try that is written down
+// where nothing else of a failure has changed.
+const worthTelling = 30 * time.Second
 
 // shownAbsent bounds the entries that a message lists.
 const shownAbsent = 5
@@ -40,11 +56,15 @@ const shownAbsent = 5
 type Reporter struct {
 	client client.Client
 	events events.EventRecorder
+	limits map[string]*rate.Limiter
 }
 
 // New makes a reporter.
 func New(c client.Client, recorder events.EventRecorder) *Reporter {
-	return &Reporter{client: c, events: recorder}
+	return &Reporter{client: c, events: recorder, limits: map[string]*rate.Limiter{
+		corev1.EventTypeNormal:  rate.NewLimiter(eventsPerSecond, eventBurst),
+		corev1.EventTypeWarning: rate.NewLimiter(eventsPerSecond, eventBurst),
+	}}
 }
 
 // reasons of the Ready condition, by the kind of the target.
@@ -76,6 +96,9 @@ type Sync struct {
 	Outcome apply.Outcome
 	// Exists says that the target is there now.
 	Exists bool
+	// Deleted says that the stores had nothing and that there is no target for
+	// that reason, whoever deleted it.
+	Deleted bool
 	// Retained says that the stores had nothing and that the target was left as
 	// it is for that reason.
 	Retained bool
@@ -103,7 +126,7 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 	reason, message := reasons.synced, reasons.noun+" synced"
 
 	switch {
-	case sync.Outcome.Change == apply.Deleted:
+	case sync.Deleted:
 		reason, message = reasons.deleted, reasons.noun+" deleted: the stores have nothing for it"
 	case sync.Retained && sync.Exists:
 		message = "the stores have nothing for the " + reasons.noun + ": it is retained as it is"
@@ -197,9 +220,18 @@ func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure 
 
 	was := ready(before)
 	message := failure.Error() + next
+	same := was != nil && was.Status == metav1.ConditionFalse && was.ObservedGeneration == es.Generation &&
+		text.Stable(was.Message) == text.Stable(message)
+
+	// The first tries follow quickly: to write down each would cost more than
+	// the tries.
+	if same && again > 0 && again < worthTelling {
+		return nil
+	}
+
 	setReady(es, metav1.ConditionFalse, reasonsOf(plan.TargetOf(es)).failed, message)
 
-	if was == nil || was.Status != metav1.ConditionFalse || text.Stable(was.Message) != text.Stable(message) {
+	if !same {
 		r.event(es, corev1.EventTypeWarning, eventUpdateFailed, failure.Error())
 	}
 
@@ -207,6 +239,10 @@ func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure 
 }
 
 func (r *Reporter) event(es *esv1.ExternalSecret, kind, reason, note string) {
+	if !r.limits[kind].Allow() {
+		return
+	}
+
 	if len(note) > maxEventNote {
 		note = strings.ToValidUTF8(note[:maxEventNote], "") + "..."
 	}
@@ -214,21 +250,58 @@ func (r *Reporter) event(es *esv1.ExternalSecret, kind, reason, note string) {
 	r.events.Eventf(es, nil, kind, reason, "Sync", "%s", note)
 }
 
+// patch writes what differs of the status.
 func (r *Reporter) patch(ctx context.Context, before, after *esv1.ExternalSecret) error {
 	if equality.Semantic.DeepEqual(before.Status, after.Status) {
 		return nil
 	}
 
-	err := r.client.Status().Patch(ctx, after, client.MergeFrom(before))
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-
+	patch, err := statusPatch(before, after)
 	if err != nil {
 		return fmt.Errorf("cannot write the status of ExternalSecret %q: %w", after.Name, err)
 	}
 
+	// Of the answer only the metadata is wanted: it need not be sent whole.
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: after.Namespace, Name: after.Name}}
+	object.SetGroupVersionKind(esv1.GroupVersion.WithKind(esv1.ExternalSecretKind))
+
+	err = r.client.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, patch))
+
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// It is gone, or another one has its name.
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot write the status of ExternalSecret %q: %w", after.Name, err)
+	}
+
+	after.ResourceVersion = object.ResourceVersion
+
 	return nil
+}
+
+// statusPatch is the merge patch (RFC 7396) between two statuses.
+func statusPatch(before, after *esv1.ExternalSecret) ([]byte, error) {
+	from, err := json.Marshal(before.Status)
+	if err != nil {
+		return nil, err
+	}
+
+	to, err := json.Marshal(after.Status)
+	if err != nil {
+		return nil, err
+	}
+
+	difference, err := jsonpatch.CreateMergePatch(from, to)
+	if err != nil {
+		return nil, err
+	}
+
+	return json.Marshal(map[string]any{
+		// What has the name but is another object refuses it.
+		"metadata": map[string]any{"uid": after.UID},
+		"status":   json.RawMessage(difference),
+	})
 }
 
 func ready(es *esv1.ExternalSecret) *esv1.Condition {

@@ -32,7 +32,7 @@ const (
 	// shortestBreak and longestBreak are how long a store that refuses
 	// everything is left alone.
 	shortestBreak = time.Second
-	longestBreak  = time.Minute
+	longestBreak  = 30 * time.Second
 )
 
 var _ Opener = (*V2Alpha1)(nil)
@@ -160,9 +160,11 @@ func (b *boundSource) read(ctx context.Context, reads []plan.Read, known []strin
 	var answers []providerclient.Result
 
 	err := b.guarded(func() (err error) {
-		answers, err = b.client.Read(ctx, b.bound.Call(b.namespace), wire)
+		if answers, err = b.client.Read(ctx, b.bound.Call(b.namespace), wire); err != nil {
+			return err
+		}
 
-		return err
+		return refusal(answers)
 	})
 	if err != nil {
 		return nil, err
@@ -174,6 +176,25 @@ func (b *boundSource) read(ctx context.Context, reads []plan.Read, known []strin
 	}
 
 	return results, nil
+}
+
+// refusal is the error of a batch of which every read was refused for the
+// credentials' sake: that concerns the store, whatever the provider says.
+func refusal(answers []providerclient.Result) error {
+	for _, answer := range answers {
+		if answer.Err == nil || answer.Err.Code != codes.Unauthenticated {
+			return nil
+		}
+	}
+
+	if len(answers) == 0 {
+		return nil
+	}
+
+	err := *answers[0].Err
+	err.Item = false
+
+	return &err
 }
 
 // Find asks the provider.

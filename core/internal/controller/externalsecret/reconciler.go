@@ -427,6 +427,8 @@ func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
 func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
 	switch target.Fate() {
 	case render.Deleted:
+		// Also where an operator that died has deleted it already.
+		result.Deleted = true
 		result.Outcome, err = s.target.Delete(ctx, s.es, s.current)
 	case render.Retained:
 		result.Retained, result.Exists = true, s.current != nil

@@ -1,0 +1,156 @@
+package tests
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+)
+
+// A value that goes every way a value can go, the wrong ones above all, is
+// found nowhere but in its targets: not in a log, an event, a status or a
+// metric, in no encoding.
+func TestNoValueLeaks(t *testing.T) {
+	const canary = "canary-7f3a91c2-tweet"
+
+	ns := newNamespace(t)
+	write(t, "secret/"+ns+"/bird", map[string]any{"song": canary, "object": map[string]any{"inner": canary}})
+	vaultStore(t, ns, backend.RootToken())
+	eventuallyReady(t, ns)
+
+	key := ns + "/bird"
+	extract := "  dataFrom: [{extract: {key: " + key + "}}]\n"
+	song := "  data: [{secretKey: song, remoteRef: {key: " + key + ", property: song}}]\n"
+	template := func(text string) string {
+		return "  target: {template: {data: {out: '" + text + "'}}}\n" + song
+	}
+
+	good := map[string]string{
+		"data": song, "extract": extract,
+		"find":      "  dataFrom: [{find: {path: " + ns + "}}]\n",
+		"template":  template("{{ .song | b64enc }}"),
+		"map":       "  target: {manifest: {apiVersion: v1, kind: ConfigMap}}\n" + song,
+		"generated": template(`{{ .song | sha256sum }}`),
+	}
+	bad := map[string]string{
+		"decode":    "  data: [{secretKey: a, remoteRef: {key: " + key + ", property: song, decodingStrategy: Base64}}]\n",
+		"property":  "  data: [{secretKey: a, remoteRef: {key: " + key + ", property: song.inner}}]\n",
+		"merge":     "  dataFrom: [{find: {path: " + ns + "}, rewrite: [{merge: {priority: [nothing]}}]}, {extract: {key: " + key + "}, rewrite: [{merge: {}}]}]\n",
+		"fail":      template("{{ fail .song }}"),
+		"index":     template("{{ index .song 100 }}"),
+		"atoi":      template("{{ .song | toDate .song .song }}"),
+		"json":      template("{{ mustFromJson .song }}"),
+		"semver":    template("{{ semver .song }}"),
+		"pkcs12":    template("{{ .song | pkcs12key }}"),
+		"regexp":    template("{{ mustRegexMatch \"(\" .song }}"),
+		"yaml":      "  target: {template: {templateFrom: [{literal: '{{ .song }}'}]}}\n" + song,
+		"label":     "  target: {template: {metadata: {labels: {x: '{{ .song }} !'}}}}\n" + song,
+		"type":      "  target: {template: {type: kubernetes.io/tls}}\n" + song,
+		"transform": "  dataFrom: [{extract: {key: " + key + "}, rewrite: [{transform: {template: \"{{ fail .value }}\"}}]}]\n",
+		"huge":      template("{{ .song | repeat 100000 }}"),
+	}
+
+	var manifests strings.Builder
+
+	manifests.WriteString(genericTargets)
+
+	for name, spec := range good {
+		manifests.WriteString(es("good-"+name, spec))
+	}
+
+	for name, spec := range bad {
+		manifests.WriteString(es("bad-"+name, spec))
+	}
+
+	apply(t, ns, manifests.String())
+
+	for name := range good {
+		synced(t, ns, "good-"+name)
+	}
+
+	for name := range bad {
+		eventually(t, func(ctx context.Context) error {
+			_, ready, err := getES(ctx, ns, "bad-"+name)
+			if err == nil && ready.Status != "False" {
+				err = fmt.Errorf("ExternalSecret bad-%s does not fail: %+v", name, ready)
+			}
+
+			return err
+		})
+	}
+
+	holds(t, ns, "good-data", "song", canary)
+
+	// A second try, and what a change of the target makes the operator write.
+	if out, err := product.Kubectl(t.Context(), "", "-n", ns, "patch", "secret", "good-data", "-p", `{"data":{"song":null}}`); err != nil {
+		t.Fatal(out, err)
+	}
+
+	holds(t, ns, "good-data", "song", canary)
+
+	clean := func(where string, text []byte) {
+		t.Helper()
+
+		for form, encoded := range map[string]string{
+			"as it is": canary, "in base64": base64.StdEncoding.EncodeToString([]byte(canary))[:20], "in hex": fmt.Sprintf("%x", canary),
+			"escaped": strings.ReplaceAll(canary, "-", "%2D"),
+		} {
+			if i := bytes.Index(text, []byte(encoded)); i >= 0 {
+				t.Errorf("%s holds the value %s: ...%s", where, form, text[max(0, i-200):min(len(text), i+80)])
+			}
+		}
+	}
+
+	log, err := os.ReadFile(logFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if len(log) < 10_000 {
+		t.Fatalf("the log has %d bytes only", len(log))
+	}
+
+	clean("the log", log)
+
+	for _, list := range []client.ObjectList{&esv1.ExternalSecretList{}, &v2alpha1.SecretStoreList{}, &v2alpha1.SecretProviderList{}, &eventsv1.EventList{}, &corev1.EventList{}} {
+		if err := product.Client.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+
+		text, err := json.Marshal(list)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		clean(fmt.Sprintf("a %T", list), text)
+	}
+
+	for _, provider := range []string{fake.MetricsURL(), vault.MetricsURL(), product.MetricsURL()} {
+		response, err := http.Get(provider) //nolint:noctx // loopback
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		text, err := io.ReadAll(response.Body)
+		response.Body.Close()
+
+		if err != nil || len(text) == 0 {
+			t.Fatalf("%s: %d bytes: %v", provider, len(text), err)
+		}
+
+		clean(provider, text)
+	}
+}
