@@ -21,6 +21,7 @@ func of(module, folder string, imports ...string) Package {
 func TestEachRuleCanFail(t *testing.T) {
 	const (
 		api   = modulePrefix + "api"
+		cli   = modulePrefix + "cli"
 		sdk   = modulePrefix + "sdk"
 		core  = modulePrefix + "core"
 		fake  = modulePrefix + "providers/fake"
@@ -39,7 +40,8 @@ func TestEachRuleCanFail(t *testing.T) {
 				of(sdk, "", api, "example.com/third"),
 				of(core, "", api, "example.com/third"),
 				of(vault, "", sdk, api, "github.com/hashicorp/vault/api"),
-				of(e2e, "", core, vault),
+				of(cli, "", api, sdk, core, "example.com/third"),
+				of(e2e, "", core, vault, cli),
 				of("k8s.io/apimachinery", "/pkg/runtime", "sigs.k8s.io/json"),
 				of("sigs.k8s.io/json", ""),
 				of("example.com/third", ""),
@@ -114,6 +116,20 @@ func TestEachRuleCanFail(t *testing.T) {
 			why:   "a provider does not need another provider's code",
 			graph: graphOf(of(vault, "", fake), of(fake, "")),
 			want:  []string{vault + " may not depend on module providers/fake: " + vault + " -> " + fake},
+		},
+		{
+			why: "the command line knows no backend, and is nobody's library",
+			graph: graphOf(
+				of(cli, "", fake, "github.com/hashicorp/vault/api"),
+				of(fake, ""),
+				of(core, "", cli),
+				of("github.com/hashicorp/vault/api", ""),
+			),
+			want: []string{
+				cli + " may not depend on module providers/fake: " + cli + " -> " + fake,
+				cli + " may not depend on github.com/hashicorp/vault: " + cli + " -> github.com/hashicorp/vault/api",
+				core + " may not depend on module cli: " + core + " -> " + cli,
+			},
 		},
 		{
 			why: "the end-to-end tests are nobody's library, not even in tests",

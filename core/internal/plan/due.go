@@ -182,6 +182,11 @@ func Interval(es *esv1.ExternalSecret) time.Duration {
 	return es.Spec.RefreshInterval.Duration
 }
 
+// MaxJitter is the largest part of the interval that jitter takes off.
+func MaxJitter(es *esv1.ExternalSecret) time.Duration {
+	return time.Duration(float64(Interval(es)) * jitterShare)
+}
+
 // jitter is up to a tenth of an interval, the same part for the same object
 // each time, so that objects made together drift apart.
 func jitter(uid types.UID, interval time.Duration) time.Duration {

@@ -64,6 +64,21 @@ func permitted(windows *esv1.SyncWindows, now time.Time) (ok bool, from time.Tim
 	return false, nextStart(windows.Windows, now)
 }
 
+// Window tells whether sync windows let a periodic refresh through at a moment,
+// and when that changes next; zero where it never does.
+func Window(windows *esv1.SyncWindows, now time.Time) (open bool, edge time.Time) {
+	open, edge = permitted(windows, now)
+
+	switch {
+	case windows == nil || !open:
+		return open, edge
+	case windows.Kind == "deny":
+		return open, nextStart(windows.Windows, now.UTC())
+	default:
+		return open, openUntil(windows.Windows, now.UTC())
+	}
+}
+
 // openUntil gives the end of the stretch of windows that now lies in; zero
 // where it lies in none.
 func openUntil(windows []esv1.SyncWindow, now time.Time) time.Time {

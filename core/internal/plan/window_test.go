@@ -74,3 +74,32 @@ func TestPermittedIsBounded(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 }
+
+func TestWindow(t *testing.T) {
+	t.Parallel()
+
+	at := func(hour int) time.Time { return time.Date(2026, 1, 1, hour, 30, 0, 0, time.UTC) }
+	nightly := []esv1.SyncWindow{{Schedule: "0 2 * * *", Duration: metav1.Duration{Duration: 2 * time.Hour}}}
+
+	for _, c := range []struct {
+		why  string
+		kind string
+		now  time.Time
+		open bool
+		edge time.Time
+	}{
+		{"an open window closes", "allow", at(3), true, time.Date(2026, 1, 1, 4, 0, 0, 0, time.UTC)},
+		{"a closed window opens", "allow", at(5), false, time.Date(2026, 1, 2, 2, 0, 0, 0, time.UTC)},
+		{"a window that denies ends", "deny", at(3), false, time.Date(2026, 1, 1, 4, 0, 0, 0, time.UTC)},
+		{"a window that denies begins", "deny", at(5), true, time.Date(2026, 1, 2, 2, 0, 0, 0, time.UTC)},
+	} {
+		open, edge := Window(&esv1.SyncWindows{Kind: c.kind, Windows: nightly}, c.now)
+		if open != c.open || !edge.Equal(c.edge) {
+			t.Errorf("%s: %t until %s", c.why, open, edge)
+		}
+	}
+
+	if open, edge := Window(nil, at(1)); !open || !edge.IsZero() {
+		t.Errorf("no windows: %t until %s", open, edge)
+	}
+}

@@ -60,6 +60,10 @@ func (e *Error) NotFound() bool {
 // Unimplemented tells whether the provider does not serve the call at all.
 func (e *Error) Unimplemented() bool { return e.Code == codes.Unimplemented }
 
+// FromStatus makes the gRPC status that something in this process failed with
+// an Error, as if it had come from a provider.
+func FromStatus(err error) *Error { return callError(Endpoint{}, "", err) }
+
 // callError makes the failure of a call an Error.
 func callError(endpoint Endpoint, requestID string, err error) *Error {
 	if already, ok := errors.AsType[*Error](err); ok {

@@ -425,14 +425,14 @@ func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
 // write makes the target be what was rendered, or, where the stores have
 // nothing, what the deletion policy says.
 func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
-	switch {
-	case target.Empty && target.Deletion == esv1.DeletionDelete:
+	switch target.Fate() {
+	case render.Deleted:
 		// Also where an operator that died has deleted it already.
 		result.Deleted = true
 		result.Outcome, err = s.target.Delete(ctx, s.es, s.current)
-	case target.Empty && target.Deletion == esv1.DeletionRetain && target.Creation != esv1.CreationNone:
+	case render.Retained:
 		result.Retained, result.Exists = true, s.current != nil
-	default:
+	case render.Written:
 		result.Outcome, err = s.target.Apply(ctx, s.es, target, s.current)
 		result.Exists = target.Creation != esv1.CreationNone
 	}
