@@ -10,14 +10,14 @@ func TestEnter(t *testing.T) {
 
 	var woken []string
 
-	b := New(func(who string) { woken = append(woken, who) })
+	b := New(func(who string, _ bool) { woken = append(woken, who) })
 	slow := []Lane{{"provider", 3}, {"slow", 2}, {"slow", 2}}
 	fast := []Lane{{"fast", 2}, {"provider", 3}}
 
 	var leave []func()
 
 	for _, who := range []string{"a", "b"} {
-		l, ok := b.Enter(who, slow)
+		l, ok := b.Enter(who, true, slow)
 		if !ok {
 			t.Fatalf("%s is turned away from an empty lane", who)
 		}
@@ -25,20 +25,20 @@ func TestEnter(t *testing.T) {
 		leave = append(leave, l)
 	}
 
-	if _, ok := b.Enter("c", slow); ok {
+	if _, ok := b.Enter("c", true, slow); ok {
 		t.Error("a third has entered a lane for two")
 	}
 
-	if _, ok := b.Enter("c", slow); ok {
+	if _, ok := b.Enter("c", true, slow); ok {
 		t.Error("who asks again is let in")
 	}
 
-	other, ok := b.Enter("d", fast)
+	other, ok := b.Enter("d", true, fast)
 	if !ok {
 		t.Fatal("a full store keeps another of the same provider out")
 	}
 
-	if _, ok := b.Enter("e", fast); ok {
+	if _, ok := b.Enter("e", true, fast); ok {
 		t.Error("a fourth has entered a provider for three")
 	}
 
@@ -53,5 +53,54 @@ func TestEnter(t *testing.T) {
 
 	if len(b.inUse) > 0 || len(b.waiting) > 0 || len(b.parked) > 0 {
 		t.Errorf("something is left: %+v", b)
+	}
+}
+
+// Many that nobody waits for must not keep out one that somebody does.
+func TestUrgentComesFirst(t *testing.T) {
+	t.Parallel()
+
+	var woken []string
+
+	b := New(func(who string, urgent bool) {
+		if urgent != (who == "urgent") {
+			t.Errorf("%s: urgent = %t", who, urgent)
+		}
+
+		woken = append(woken, who)
+	})
+	lane := []Lane{{"store", 4}}
+
+	var leave []func()
+
+	for _, who := range []string{"a", "b", "c"} {
+		l, ok := b.Enter(who, false, lane)
+		if !ok {
+			t.Fatalf("%s is turned away", who)
+		}
+
+		leave = append(leave, l)
+	}
+
+	if _, ok := b.Enter("d", false, lane); ok {
+		t.Error("no place is kept free")
+	}
+
+	if l, ok := b.Enter("first", true, lane); !ok {
+		t.Error("the place that is kept free is not given")
+	} else {
+		leave = append(leave, l)
+	}
+
+	if _, ok := b.Enter("urgent", true, lane); ok {
+		t.Error("a fifth has entered a lane for four")
+	}
+
+	// Who waits and becomes urgent waits no longer behind the others.
+	leave[0]()
+	leave[1]()
+
+	if !slices.Equal(woken, []string{"urgent", "d"}) {
+		t.Errorf("woken: %v", woken)
 	}
 }

@@ -35,7 +35,7 @@ const (
 	staleRetry = 100 * time.Millisecond
 	// parkedRetry is how soon an object that waits for a busy store is looked
 	// at again in any case; usually it is woken before.
-	parkedRetry = 10 * time.Second
+	parkedRetry = time.Minute
 	// firstWatch bounds the first look at a kind of target.
 	firstWatch = 10 * time.Second
 	// missingRetry is how soon a target that others have to make is looked for
@@ -105,7 +105,13 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.busy = bulkhead.New(func(name types.NamespacedName) { r.queue.add(changed, name) })
+	r.busy = bulkhead.New(func(name types.NamespacedName, urgent bool) {
+		if urgent {
+			r.queue.add(first, name)
+		} else {
+			r.queue.add(periodic, name)
+		}
+	})
 
 	return r
 }
@@ -389,7 +395,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
 
-	leave, ok := r.busy.Enter(s.name, r.lanes(opened.Lanes()))
+	leave, ok := r.busy.Enter(s.name, !due.Periodic, r.lanes(opened.Lanes()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
