@@ -62,8 +62,8 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 		},
 		{
 			"later", "a field whose behaviour comes later is refused, not ignored",
-			[]string{"  data:", "  target: {creationPolicy: Merge, immutable: true}\n  data:"},
-			[]string{"not supported yet: spec.target.creationPolicy Merge", "not supported yet: spec.target.immutable"},
+			[]string{"  data:", "  dataFrom: [{sourceRef: {generatorRef: {kind: Password, name: x}}}]\n  data:"},
+			[]string{"not supported yet: spec.dataFrom[0].sourceRef.generatorRef"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

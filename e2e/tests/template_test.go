@@ -51,7 +51,7 @@ func TestFindAndRewrite(t *testing.T) {
 	}
 
 	failing(t, ns, "conflict", "spec.dataFrom[0].find: rewrite[0]", `"user" (in "team/a/db" and "team/b/db")`)
-	reasonIs(t, ns, "nothing", esv1.ReasonSecretSynced)
+	reasonIs(t, ns, "nothing", esv1.ReasonSecretDeleted)
 }
 
 func TestFindInVault(t *testing.T) {
