@@ -124,14 +124,6 @@ func (b *Breakers[E]) done(name string, c *breaker[E], probe bool, verdict Verdi
 	c.last = err
 }
 
-// Reset closes a circuit: something has changed.
-func (b *Breakers[E]) Reset(name string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	delete(b.byName, name)
-}
-
 // sweep forgets what nobody uses.
 func (b *Breakers[E]) sweep(now time.Time) {
 	if now.Sub(b.swept) < forgotten {
