@@ -2,6 +2,10 @@
 // and one provider, so that those of a slow one do not take up all workers.
 // Nobody waits: who finds no room is called when there is some, the urgent
 // first, for whom a quarter of each lane is kept free.
+//
+// An elastic lane may take more than its share of what nobody else uses, up to
+// half of all places: the only store there is need not leave workers idle, and
+// one that is slow still leaves the other half to the rest.
 package bulkhead
 
 import (
@@ -12,8 +16,13 @@ import (
 // Bulkhead counts what is under way by lane.
 type Bulkhead[W comparable] struct {
 	wake func(who W, urgent bool)
+	// spare is how many may be under way in all while elastic lanes still take
+	// more than their share.
+	spare int
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// entered is how many are under way in all.
+	entered int
 	inUse   map[string]int
 	waiting map[string]*line[W]
 	// parked are those who wait, and whether it is urgent.
@@ -46,16 +55,21 @@ func (l *line[W]) next() (who W, urgent bool) {
 
 func (l *line[W]) empty() bool { return len(l.urgent)+len(l.patient) == 0 }
 
-// Lane is a name and how many may use it at the same time.
+// Lane is what a sync goes through.
 type Lane struct {
-	Name  string
-	Limit int
+	Name string
+	// Share is how many may use it at the same time, whatever the others do.
+	Share int
+	// Elastic lanes take more while less than half of all places are in use.
+	Elastic bool
 }
 
-// New makes a bulkhead. wake is called with each of those that were turned
-// away, when it may try again; it must not block.
-func New[W comparable](wake func(who W, urgent bool)) *Bulkhead[W] {
-	return &Bulkhead[W]{wake: wake, inUse: map[string]int{}, waiting: map[string]*line[W]{}, parked: map[W]bool{}}
+// New makes a bulkhead of so many places in all. wake is called with each of
+// those that were turned away, when it may try again; it must not block.
+func New[W comparable](places int, wake func(who W, urgent bool)) *Bulkhead[W] {
+	return &Bulkhead[W]{
+		wake: wake, spare: places / 2, inUse: map[string]int{}, waiting: map[string]*line[W]{}, parked: map[W]bool{},
+	}
 }
 
 // Enter takes a place in every lane, or in none. Where ok is false, who is
@@ -76,12 +90,7 @@ func (b *Bulkhead[W]) Enter(who W, urgent bool, lanes []Lane) (leave func(), ok 
 	lanes = slices.CompactFunc(lanes, func(a, c Lane) bool { return a.Name == c.Name })
 
 	for _, lane := range lanes {
-		limit := lane.Limit
-		if !urgent {
-			limit = max(1, limit-limit/4)
-		}
-
-		if b.inUse[lane.Name] < limit {
+		if b.room(lane, urgent) {
 			continue
 		}
 
@@ -94,7 +103,19 @@ func (b *Bulkhead[W]) Enter(who W, urgent bool, lanes []Lane) (leave func(), ok 
 		b.inUse[lane.Name]++
 	}
 
+	b.entered++
+
 	return func() { b.leave(lanes) }, true
+}
+
+// room tells whether another may use a lane.
+func (b *Bulkhead[W]) room(lane Lane, urgent bool) bool {
+	share, spare := lane.Share, b.spare
+	if !urgent {
+		share, spare = max(1, share-share/4), spare-spare/4
+	}
+
+	return b.inUse[lane.Name] < share || lane.Elastic && b.entered < spare
 }
 
 // park puts who into a lane's line, once; what has become urgent comes before
@@ -113,15 +134,15 @@ func (b *Bulkhead[W]) park(who W, urgent bool, lane string) {
 	b.waiting[lane].add(who, urgent)
 }
 
+// leave gives the places back and wakes the first in the line of each lane,
+// and, while there is spare room, the first of another one: the lane that it
+// waits for may have shrunk to its share while others were busy.
 func (b *Bulkhead[W]) leave(lanes []Lane) {
-	type waiter struct {
-		who    W
-		urgent bool
-	}
-
-	var woken []waiter
+	var woken []waiter[W]
 
 	b.mu.Lock()
+
+	b.entered--
 
 	for _, lane := range lanes {
 		b.inUse[lane.Name]--
@@ -129,18 +150,14 @@ func (b *Bulkhead[W]) leave(lanes []Lane) {
 			delete(b.inUse, lane.Name)
 		}
 
-		queue := b.waiting[lane.Name]
-		if queue == nil {
-			continue
-		}
+		woken = b.next(woken, lane.Name)
+	}
 
-		who, urgent := queue.next()
-		woken = append(woken, waiter{who, urgent})
+	if b.entered+len(woken) < b.spare {
+		for name := range b.waiting {
+			woken = b.next(woken, name)
 
-		delete(b.parked, who)
-
-		if queue.empty() {
-			delete(b.waiting, lane.Name)
+			break
 		}
 	}
 
@@ -149,4 +166,27 @@ func (b *Bulkhead[W]) leave(lanes []Lane) {
 	for _, w := range woken {
 		b.wake(w.who, w.urgent)
 	}
+}
+
+type waiter[W comparable] struct {
+	who    W
+	urgent bool
+}
+
+// next adds the first in a lane's line, if there is one, and takes it out.
+func (b *Bulkhead[W]) next(woken []waiter[W], lane string) []waiter[W] {
+	queue := b.waiting[lane]
+	if queue == nil {
+		return woken
+	}
+
+	who, urgent := queue.next()
+
+	delete(b.parked, who)
+
+	if queue.empty() {
+		delete(b.waiting, lane)
+	}
+
+	return append(woken, waiter[W]{who, urgent})
 }

@@ -10,9 +10,9 @@ func TestEnter(t *testing.T) {
 
 	var woken []string
 
-	b := New(func(who string, _ bool) { woken = append(woken, who) })
-	slow := []Lane{{"provider", 3}, {"slow", 2}, {"slow", 2}}
-	fast := []Lane{{"fast", 2}, {"provider", 3}}
+	b := New(0, func(who string, _ bool) { woken = append(woken, who) })
+	slow := []Lane{{"provider", 3, false}, {"slow", 2, false}, {"slow", 2, false}}
+	fast := []Lane{{"fast", 2, false}, {"provider", 3, false}}
 
 	var leave []func()
 
@@ -62,14 +62,14 @@ func TestUrgentComesFirst(t *testing.T) {
 
 	var woken []string
 
-	b := New(func(who string, urgent bool) {
+	b := New(0, func(who string, urgent bool) {
 		if urgent != (who == "urgent") {
 			t.Errorf("%s: urgent = %t", who, urgent)
 		}
 
 		woken = append(woken, who)
 	})
-	lane := []Lane{{"store", 4}}
+	lane := []Lane{{"store", 4, false}}
 
 	var leave []func()
 
@@ -102,5 +102,59 @@ func TestUrgentComesFirst(t *testing.T) {
 
 	if !slices.Equal(woken, []string{"urgent", "d"}) {
 		t.Errorf("woken: %v", woken)
+	}
+}
+
+// One store alone uses more than its share, but never all there is.
+func TestElastic(t *testing.T) {
+	t.Parallel()
+
+	var woken []string
+
+	b := New(8, func(who string, _ bool) { woken = append(woken, who) })
+	slow := []Lane{{"slow", 2, true}}
+	fast := []Lane{{"fast", 2, true}}
+
+	var leave []func()
+
+	enter := func(lanes []Lane, want int) {
+		t.Helper()
+
+		for i := range want {
+			l, ok := b.Enter(lanes[0].Name, true, lanes)
+			if !ok {
+				t.Fatalf("%s is turned away at its place %d; %d are under way", lanes[0].Name, i+1, b.entered)
+			}
+
+			leave = append(leave, l)
+		}
+
+		if _, ok := b.Enter(lanes[0].Name, true, lanes); ok {
+			t.Errorf("%s has entered with %d under way", lanes[0].Name, b.entered)
+		}
+	}
+
+	enter(slow, 4)
+	// Half of the places is left to others, and to each of them its share.
+	enter(fast, 2)
+
+	for _, l := range leave[:4] {
+		l()
+	}
+
+	// The fast lane is as full as before, but it may take more now: who waits
+	// for it must be told, though nobody has left it.
+	if !slices.Equal(woken, []string{"slow", "fast"}) {
+		t.Errorf("woken: %v", woken)
+	}
+
+	enter(fast, 2)
+
+	for _, l := range leave[4:] {
+		l()
+	}
+
+	if b.entered != 0 || len(b.inUse) > 0 || len(b.waiting) > 0 {
+		t.Errorf("something is left: %+v", b)
 	}
 }

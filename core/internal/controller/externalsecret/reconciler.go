@@ -105,7 +105,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.busy = bulkhead.New(func(name types.NamespacedName, urgent bool) {
+	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgent bool) {
 		if urgent {
 			r.queue.add(first, name)
 		} else {
@@ -414,14 +414,15 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 }
 
 // lanes gives stores and providers their shares of the workers: an eighth to
-// each store, three quarters to each provider.
+// each store, and more while others leave them idle; three quarters to each
+// provider.
 func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
 	lanes := make([]bulkhead.Lane, 0, 2*len(busy))
 
 	for _, lane := range busy {
 		lanes = append(lanes,
-			bulkhead.Lane{Name: "provider " + lane.Provider, Limit: max(1, r.options.Concurrent*3/4)},
-			bulkhead.Lane{Name: "store " + lane.Store, Limit: max(1, r.options.Concurrent/8)},
+			bulkhead.Lane{Name: "provider " + lane.Provider, Share: max(1, r.options.Concurrent*3/4)},
+			bulkhead.Lane{Name: "store " + lane.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
 		)
 	}
 
