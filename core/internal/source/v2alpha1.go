@@ -106,7 +106,7 @@ func (v *V2Alpha1) Open(ctx context.Context, store plan.Store, namespace string)
 		return nil, err
 	}
 
-	client, err := v.pool.Client(bound.Endpoint)
+	client, err := v.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
 		return nil, err
 	}
