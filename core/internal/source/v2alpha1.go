@@ -70,7 +70,8 @@ func (v *V2Alpha1) Class(ctx context.Context, store plan.Store, namespace string
 	return s.Spec.Controller, nil
 }
 
-// Revision is what the store's controller last bound the store to.
+// Revision is what the store's controller last bound the store to, and whether
+// it serves the namespace.
 func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace string) (string, error) {
 	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
 
@@ -81,9 +82,17 @@ func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace str
 		return "", nil
 	case err != nil:
 		return "", err
-	default:
-		return string(s.Object.GetUID()) + "/" + s.Status.Revision, nil
 	}
+
+	revision := string(s.Object.GetUID()) + "/" + s.Status.Revision
+
+	if err := v.resolver.Admit(ctx, s, namespace); errors.As(err, &denial) {
+		revision += "/denied"
+	} else if err != nil {
+		return "", err
+	}
+
+	return revision, nil
 }
 
 // Open binds the store, after its conditions and its gate.

@@ -77,6 +77,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Watches(&v2alpha1.SecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
 		Watches(&v2alpha1.ClusterSecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
 		Watches(secret, handler.EnqueueRequestsFromMapFunc(r.ofTarget)).
+		Watches(metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace")), handler.Funcs{UpdateFunc: r.relabelled}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Func(r.queue.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
 		Build(r)
@@ -228,6 +229,22 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []recon
 	}
 
 	return requests
+}
+
+// relabelled wakes the ExternalSecrets of a namespace whose labels have changed:
+// a ClusterSecretStore may serve it now, or no longer.
+func (r *Reconciler) relabelled(ctx context.Context, e event.UpdateEvent, q requests) {
+	var list esv1.ExternalSecretList
+	// A cache that cannot be read has been stopped.
+	if err := r.Client.List(ctx, &list, client.InNamespace(e.ObjectNew.GetName())); err != nil {
+		return
+	}
+
+	for i := range list.Items {
+		if slices.ContainsFunc(plan.Stores(&list.Items[i]), func(store plan.Store) bool { return store.Kind == v2alpha1.ClusterSecretStoreKind }) {
+			add(q, changed, client.ObjectKeyFromObject(&list.Items[i]))
+		}
+	}
 }
 
 func (r *Reconciler) requests(ctx context.Context, options ...client.ListOption) []reconcile.Request {
