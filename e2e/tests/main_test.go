@@ -73,7 +73,17 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer backend.Stop() //nolint:errcheck // the process ends with this one in any case
 
-	if product, err = installation.Start(ctx, installation.Options{Log: log, Progress: os.Stderr}); err != nil {
+	if socketDir, err = os.MkdirTemp("", "external-secrets-e2e-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(socketDir)
+
+	audited, err := auditFlags(socketDir)
+	if err != nil {
+		return 1, err
+	}
+
+	if product, err = installation.Start(ctx, installation.Options{Log: log, Progress: os.Stderr, APIServerFlags: audited}); err != nil {
 		return 1, err
 	}
 
@@ -82,11 +92,6 @@ func run(m *testing.M) (code int, err error) {
 			err = stopErr
 		}
 	}()
-
-	if socketDir, err = os.MkdirTemp("", "external-secrets-e2e-"); err != nil {
-		return 1, err
-	}
-	defer os.RemoveAll(socketDir)
 
 	if trustDomain, err = workloadapi.New("corp", socketDir); err != nil {
 		return 1, err

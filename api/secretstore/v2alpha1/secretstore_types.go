@@ -24,9 +24,6 @@ const (
 	ReasonProviderNotRegistered = "ProviderNotRegistered"
 	// ReasonProviderUnavailable: the provider did not answer.
 	ReasonProviderUnavailable = "ProviderUnavailable"
-	// ReasonUnsupportedField: the store uses a field whose behaviour this
-	// version does not have.
-	ReasonUnsupportedField = "UnsupportedField"
 	// ReasonOtherController: spec.controller names another operator.
 	ReasonOtherController = "OtherController"
 )
