@@ -3,11 +3,9 @@ package apply
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -360,41 +358,6 @@ func (a *Secrets) write(
 	}
 
 	return secret, nil
-}
-
-func writeError(target *render.Target, secretType string, err error) error {
-	text, noun, name := err.Error(), target.Noun(), target.Name
-
-	switch {
-	case apierrors.IsConflict(err) && strings.Contains(text, "uid mismatch"), apierrors.IsNotFound(err) && !strings.Contains(text, "namespaces"):
-		return &GoneError{Kind: noun, Name: name}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "Only one reference can have Controller set to true"):
-		return &OwnershipError{Message: fmt.Sprintf("%s %q is owned by another controller; name another target in spec.target.name", noun, name)}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "type: Invalid value") && target.IsSecret():
-		return &OwnershipError{Message: fmt.Sprintf("Secret %q exists with another type than %s, and a Secret's type cannot change; delete it or name another target in spec.target.name", name, secretType)}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "field is immutable when `immutable` is set"):
-		return &OwnershipError{Message: fmt.Sprintf("%s %q is immutable, and differs from what it should be; delete it, set spec.target.immutable, or name another target in spec.target.name", noun, name)}
-	default:
-		return fmt.Errorf("cannot write %s %q: %w", noun, name, scrub(err))
-	}
-}
-
-// scrub keeps the API server's answer from quoting the object it refused.
-func scrub(err error) error {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
-		return err
-	}
-
-	var fields []string
-
-	if details := status.Status().Details; details != nil {
-		for _, cause := range details.Causes {
-			fields = append(fields, cause.Field+" ("+string(cause.Type)+")")
-		}
-	}
-
-	return fmt.Errorf("the API server refuses it: %s", strings.Join(fields, ", "))
 }
 
 // removeForeignKeys removes what the target holds besides what was applied:
