@@ -111,8 +111,9 @@ func (a *Secrets) Frozen(es *esv1.ExternalSecret, current client.Object) bool {
 	return Frozen(es, metadataOf(current))
 }
 
-// Observe gives the metadata of a Secret. Policies that add to one which others
-// made have it read from the API server the first time.
+// Observe gives the metadata of a Secret. Where the ExternalSecret has not
+// written to it yet, it is read from the API server, unless that is to be the
+// Secret's owner: the API server lets a Secret have only one.
 func (a *Secrets) Observe(ctx context.Context, es *esv1.ExternalSecret) (client.Object, error) {
 	object, err := a.observe(ctx, es)
 	if object == nil {
@@ -136,7 +137,7 @@ func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 		return object, nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("cannot read the metadata of Secret %q in namespace %q: %w", target.Name, es.Namespace, err)
-	case target.Replaces():
+	case target.Owns():
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 
@@ -146,6 +147,20 @@ func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 // look reads a Secret that is not this ExternalSecret's yet: only that tells
 // whether it may be written to.
 func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	secret, err := a.read(ctx, namespace, name)
+	if secret == nil {
+		return nil, err
+	}
+
+	object := secretMetadata(namespace, name)
+	object.ObjectMeta = secret.ObjectMeta
+
+	return object, nil
+}
+
+// read reads a whole Secret, nil where there is none, and refuses one that is
+// never written to.
+func (a *Secrets) read(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := a.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 
@@ -156,12 +171,9 @@ func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.Par
 		return nil, fmt.Errorf("cannot read Secret %q in namespace %q: %w", name, namespace, err)
 	case plan.ForbiddenType(string(secret.Type)):
 		return nil, &OwnershipError{Message: fmt.Sprintf("Secret %q is of type %s, which gives its reader an identity in the cluster: it is never written to", name, secret.Type)}
+	default:
+		return secret, nil
 	}
-
-	object := secretMetadata(namespace, name)
-	object.ObjectMeta = secret.ObjectMeta
-
-	return object, nil
 }
 
 // Apply makes the Secret be what was rendered.
@@ -180,22 +192,32 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return Outcome{}, err
 	}
 
-	var outcome Outcome
+	var removed []string
 
 	if target.Owns() {
 		var err error
-		if outcome.Removed, err = a.removeRenamed(ctx, es, target.Name); err != nil {
+		if removed, err = a.removeRenamed(ctx, es, target.Name); err != nil {
 			return Outcome{}, err
 		}
 	}
 
+	outcome, err := a.replace(ctx, es, target, current)
+	outcome.Removed = removed
+
+	return outcome, err
+}
+
+// replace writes the Secret, unless it is already what it should be.
+func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
 	labels, annotations := metadata(es, target)
 	if unchanged(es, target, current, labels, annotations) {
-		return outcome, nil
+		return Outcome{}, nil
 	}
 
-	if err := a.adopt(ctx, current, marker.FieldManager(es.Name)); err != nil {
-		return Outcome{}, err
+	if current != nil {
+		if err := adopt(ctx, a.client, current, marker.FieldManager(es.Name), marker.FieldManager(es.Name)); err != nil {
+			return Outcome{}, err
+		}
 	}
 
 	written, err := a.write(ctx, es, target, current, labels, annotations)
@@ -203,7 +225,7 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return Outcome{}, err
 	}
 
-	outcome.Change = Updated
+	outcome := Outcome{Change: Updated}
 	if current == nil && !older(written, es) {
 		outcome.Change = Created
 	}
@@ -261,12 +283,19 @@ func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotatio
 
 	data, keys := marker.DataHash(target.Data), marker.KeysHash(marker.Keys(target.Data))
 
+	// The type is no metadata: without a trace of it, one that changes would not
+	// be missed.
+	wanted := ""
+	if target.Type != "" {
+		wanted = "." + marker.Digest(target.Type)
+	}
+
 	if target.Replaces() {
 		annotations[esv1.AnnotationDataHash] = data
-		annotations[AnnotationKeysHash] = keys
+		annotations[AnnotationKeysHash] = keys + wanted
 	} else {
 		// Several may add to one Secret: to each its own.
-		annotations[mergedAnnotation(es)] = keys + "." + data
+		annotations[mergedAnnotation(es)] = keys + "." + data + wanted
 	}
 
 	return labels, annotations
@@ -281,34 +310,38 @@ func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.P
 
 	return mine.immutable == target.Immutable &&
 		metav1.IsControlledBy(current, es) == target.Owns() &&
-		containsAll(current.Finalizers, target.Finalizers) &&
+		sameSet(mine.finalizers, target.Finalizers) &&
 		sameMetadata(mine.labels, current.Labels, labels) && sameMetadata(mine.annotations, current.Annotations, annotations)
 }
 
-func containsAll(have, want []string) bool {
-	return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
-}
+// sameSet tells whether two lists hold the same, whatever their order.
+func sameSet(a, b []string) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
-// adopt turns what an older operator wrote by Update into what was applied, or
-// server-side apply would never remove a key of it.
-func (a *Secrets) adopt(ctx context.Context, current *metav1.PartialObjectMetadata, manager string) error {
-	if current == nil || !slices.ContainsFunc(current.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
+// adopt turns what an older operator wrote by Update, as the manager from, into
+// what was applied, or server-side apply would never remove a field of it.
+func adopt(ctx context.Context, c client.Client, current client.Object, from, manager string) error {
+	if !slices.ContainsFunc(current.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == from && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
 	}) {
 		return nil
 	}
 
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(manager), manager)
+	noun, name := current.GetObjectKind().GroupVersionKind().Kind, current.GetName()
+
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(from), manager)
 	if err != nil {
-		return fmt.Errorf("cannot adopt Secret %q: %w", current.Name, err)
+		return fmt.Errorf("cannot adopt %s %q: %w", noun, name, err)
 	}
 
 	if patch == nil {
 		return nil
 	}
 
-	if err := a.client.Patch(ctx, secretMetadata(current.Namespace, current.Name), client.RawPatch(types.JSONPatchType, patch)); err != nil {
-		return fmt.Errorf("cannot adopt Secret %q: %w", current.Name, err)
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: current.GetNamespace(), Name: name}}
+	object.SetGroupVersionKind(current.GetObjectKind().GroupVersionKind())
+
+	if err := c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+		return fmt.Errorf("cannot adopt %s %q: %w", noun, name, scrub(err))
 	}
 
 	return nil
@@ -317,8 +350,48 @@ func (a *Secrets) adopt(ctx context.Context, current *metav1.PartialObjectMetada
 // defaultType of a Secret that is made.
 const defaultType = string(corev1.SecretTypeOpaque)
 
+// write applies the Secret. One that is there with another type keeps it,
+// unless the template asks for one: a Secret's type cannot change.
 func (a *Secrets) write(
 	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string,
+) (*corev1apply.SecretApplyConfiguration, error) {
+	var uid types.UID
+
+	secretType := target.Type
+
+	if current != nil && !target.Owns() {
+		// Without it, a target that is gone would be made, and one that has come
+		// in its place would be written to whosever it is.
+		uid = current.UID
+	}
+
+	if secretType == "" && (current == nil || target.Replaces()) {
+		secretType = defaultType
+	}
+
+	written, err := a.apply(ctx, es, target, labels, annotations, secretType, uid)
+	if err == nil || target.Type != "" || !otherType(err) {
+		return written, writeError(target, secretType, err)
+	}
+
+	there, readErr := a.read(ctx, es.Namespace, target.Name)
+
+	switch {
+	case readErr != nil:
+		return nil, readErr
+	case there == nil:
+		return nil, &GoneError{Kind: plan.KindSecret, Name: target.Name}
+	}
+
+	written, err = a.apply(ctx, es, target, labels, annotations, string(there.Type), there.UID)
+
+	return written, writeError(target, string(there.Type), err)
+}
+
+// apply applies the Secret with a type, unless that is empty, and only to the
+// Secret of a UID, unless that is.
+func (a *Secrets) apply(
+	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, labels, annotations map[string]string, secretType string, uid types.UID,
 ) (*corev1apply.SecretApplyConfiguration, error) {
 	secret := corev1apply.Secret(target.Name, es.Namespace).
 		WithLabels(labels).
@@ -332,16 +405,8 @@ func (a *Secrets) write(
 			WithName(es.Name).WithUID(es.UID).WithController(true).WithBlockOwnerDeletion(true))
 	}
 
-	secretType := target.Type
-
-	switch {
-	case current == nil || target.Replaces():
-		if secretType == "" {
-			secretType = defaultType
-		}
-	default:
-		// Without it, a target that is gone would be made.
-		secret.WithUID(current.UID)
+	if uid != "" {
+		secret.WithUID(uid)
 	}
 
 	if secretType != "" {
@@ -352,12 +417,7 @@ func (a *Secrets) write(
 		secret.WithImmutable(true)
 	}
 
-	err := a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
-	if err != nil {
-		return nil, writeError(target, secretType, err)
-	}
-
-	return secret, nil
+	return secret, a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
 }
 
 // removeForeignKeys removes what the target holds besides what was applied:
@@ -377,14 +437,19 @@ func (a *Secrets) removeForeignKeys(
 		return nil
 	}
 
-	patch, err := json.Marshal(map[string]any{"data": gone})
+	// Only of the Secret as it was answered: another that has come in its place
+	// meanwhile is not the ExternalSecret's.
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": written.UID, "resourceVersion": written.ResourceVersion},
+		"data":     gone,
+	})
 	if err != nil {
 		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, err)
 	}
 
 	object := secretMetadata(es.Namespace, target.Name)
 	if err := a.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(marker.FieldManager(es.Name))); err != nil {
-		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, err)
+		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, scrub(err))
 	}
 
 	outcome.ResourceVersion = object.ResourceVersion

@@ -292,8 +292,9 @@ func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructur
 		}})
 	}
 
-	if !target.Replaces() && current != nil {
-		// Without it, a target that is gone would be made.
+	if !target.Owns() && current != nil {
+		// Without it, a target that is gone would be made, and one that has come
+		// in its place would be written to whosever it is.
 		object.SetUID(current.GetUID())
 	}
 
@@ -325,13 +326,14 @@ func unchangedManifest(es *esv1.ExternalSecret, target *render.Target, current, 
 		}
 	}
 
-	// A label that is no longer wanted must go.
+	// A label or finalizer that is no longer wanted must go.
 	fields := appliedFields(current, marker.FieldManager(es.Name))
 	metadata, _ := fields["f:metadata"].(map[string]any)
+	finalizers, _ := metadata["f:finalizers"].(map[string]any)
 
 	return len(fieldNames(metadata["f:labels"])) == len(wanted.GetLabels()) &&
 		len(fieldNames(metadata["f:annotations"])) == len(wanted.GetAnnotations()) &&
-		containsAll(current.GetFinalizers(), wanted.GetFinalizers())
+		sameSet(members(finalizers), wanted.GetFinalizers())
 }
 
 func fieldNames(fields any) []string {

@@ -15,13 +15,14 @@ import (
 )
 
 // AnnotationKeysHash holds the digest of the keys that were written, so that a
-// key that somebody removed is missed without reading the Secret.
+// key that somebody removed is missed without reading the Secret; behind it,
+// the digest of the type that the template asks for.
 const AnnotationKeysHash = "reconcile.external-secrets.io/data-keys"
 
 // owned is what a field manager owns of a Secret.
 type owned struct {
-	data, labels, annotations []string
-	immutable                 bool
+	data, labels, annotations, finalizers []string
+	immutable                             bool
 }
 
 // annotationMerged is followed by the digest of an ExternalSecret's name. It
@@ -64,11 +65,18 @@ func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partial
 		return false
 	}
 
+	annotation := mergedAnnotation(es)
+
 	if target.Replaces() {
-		return len(foreign) == 0 && current.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+		if len(foreign) > 0 {
+			return false
+		}
+
+		annotation = AnnotationKeysHash
 	}
 
-	keys, _, _ := strings.Cut(current.Annotations[mergedAnnotation(es)], ".")
+	// Behind it stand other digests.
+	keys, _, _ := strings.Cut(current.Annotations[annotation], ".")
 
 	return keys == marker.KeysHash(mine.data)
 }
@@ -128,6 +136,7 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 		Metadata  struct {
 			Labels      map[string]json.RawMessage `json:"f:labels"`
 			Annotations map[string]json.RawMessage `json:"f:annotations"`
+			Finalizers  map[string]json.RawMessage `json:"f:finalizers"`
 		} `json:"f:metadata"`
 	}
 
@@ -137,8 +146,22 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 
 	return owned{
 		data: names(fields.Data), labels: names(fields.Metadata.Labels), annotations: names(fields.Metadata.Annotations),
-		immutable: fields.Immutable != nil,
+		finalizers: members(fields.Metadata.Finalizers), immutable: fields.Immutable != nil,
 	}
+}
+
+// members of a set of texts: keys that begin with "v:" and go on as JSON.
+func members[V any](fields map[string]V) []string {
+	var texts []string
+
+	for field := range fields {
+		var text string
+		if quoted, ok := strings.CutPrefix(field, "v:"); ok && json.Unmarshal([]byte(quoted), &text) == nil {
+			texts = append(texts, text)
+		}
+	}
+
+	return texts
 }
 
 func names(fields map[string]json.RawMessage) []string {
