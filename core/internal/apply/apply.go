@@ -192,17 +192,14 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return Outcome{}, err
 	}
 
-	var removed []string
-
-	if target.Owns() {
-		var err error
-		if removed, err = a.removeRenamed(ctx, es, target.Name); err != nil {
-			return Outcome{}, err
-		}
+	outcome, err := a.replace(ctx, es, target, current)
+	if err != nil || !target.Owns() {
+		return outcome, err
 	}
 
-	outcome, err := a.replace(ctx, es, target, current)
-	outcome.Removed = removed
+	// Not before the target is there: whoever uses the former one must not be
+	// left with neither.
+	outcome.Removed, err = a.removeRenamed(ctx, es, target.Name)
 
 	return outcome, err
 }

@@ -235,25 +235,30 @@ func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *
 		}
 	}
 
-	var outcome Outcome
-
-	if target.Owns() {
-		var err error
-		if outcome.Removed, err = m.removeRenamed(ctx, es, target); err != nil {
-			return Outcome{}, err
-		}
+	outcome, err := m.replace(ctx, es, target, current)
+	if err != nil || !target.Owns() {
+		return outcome, err
 	}
 
+	// Not before the target is there: whoever uses the former one must not be
+	// left with neither.
+	outcome.Removed, err = m.removeRenamed(ctx, es, target)
+
+	return outcome, err
+}
+
+// replace writes the object, unless it is already what it should be.
+func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *unstructured.Unstructured) (Outcome, error) {
 	wanted := desired(es, target, current)
 	if unchangedManifest(es, target, current, wanted) {
-		return outcome, nil
+		return Outcome{}, nil
 	}
 
 	if err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership); err != nil {
 		return Outcome{}, writeError(target, "", err)
 	}
 
-	outcome.Change, outcome.ResourceVersion = Updated, wanted.GetResourceVersion()
+	outcome := Outcome{Change: Updated, ResourceVersion: wanted.GetResourceVersion()}
 	if current == nil {
 		outcome.Change = Created
 	}

@@ -213,6 +213,12 @@ func (r *Reconciler) state(s *attempt) plan.State {
 		intact = true
 	}
 
+	// Whose target is not the one that was reported last may still have the
+	// former one: an operator can die in between.
+	if binding := s.es.Status.Binding; binding != nil && s.plan.Target.Owns() && binding.Name != s.plan.Target.Name {
+		intact = false
+	}
+
 	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Now: r.now()}
 }
 
