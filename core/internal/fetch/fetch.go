@@ -310,10 +310,6 @@ func index(p *plan.Plan, entry plan.Entry) int {
 	return entry.Read
 }
 
-// nothingFound is what a find's empty answer means where that would take
-// something from the target.
-var nothingFound = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "nothing was found"}
-
 // assemble gives each entry its value.
 func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
 	failed := &Error{}
@@ -337,7 +333,7 @@ func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
 
 		// A find says that there is nothing by finding nothing.
 		if err == nil && takes && entry.Find && len(answer.Map) == 0 {
-			err = nothingFound
+			err = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "nothing was found"}
 		}
 
 		if err == nil {
