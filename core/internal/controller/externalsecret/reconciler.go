@@ -178,15 +178,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	due := plan.Decide(es, r.state(s))
-	if !due.Now {
-		if due.Next == 0 {
-			err = r.Reporter.Stands(ctx, es)
-		}
-
-		return again(due.Again()), err
+	if due.Now {
+		return r.sync(ctx, s, due)
 	}
 
-	return r.sync(ctx, s, due)
+	// What failed since the last sync is over. Where a sync window holds back
+	// what would find out, nobody knows.
+	if !due.Held {
+		r.backoff.Forget(s.name.String())
+
+		err = r.Reporter.Stands(ctx, es)
+	}
+
+	return again(due.Again()), err
 }
 
 // writer of an ExternalSecret's target.
@@ -336,6 +340,11 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	if due.Repair {
 		if wait := r.repairs.Wait(s.name.String()); wait > 0 {
+			// Its refresh does not wait for the repair.
+			if due.Next > 0 {
+				wait = min(wait, due.Next)
+			}
+
 			return again(wait), nil
 		}
 	}
