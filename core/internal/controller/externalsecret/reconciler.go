@@ -134,7 +134,9 @@ type attempt struct {
 }
 
 // version of what the stores' answers depend on.
-func (s *attempt) version() string { return fmt.Sprintf("%d/%s", s.es.Generation, s.dependencies) }
+func (s *attempt) version() string {
+	return fmt.Sprintf("%s/%d/%s", s.es.UID, s.es.Generation, s.dependencies)
+}
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -403,7 +405,7 @@ var errBusy = errors.New("the store or its provider is busy")
 // where only the target has to be repaired, or what the stores say now. began
 // is when they were asked.
 func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (values []render.Value, began time.Time, err error) {
-	last := r.memory.Recall(s.es.UID, s.version())
+	last := r.memory.Recall(s.name, s.version())
 	if due.Repair && last != nil {
 		return fetch.Values(s.plan, last), time.Time{}, nil
 	}
@@ -423,7 +425,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 		return nil, time.Time{}, err
 	}
 
-	r.memory.Remember(s.es.UID, s.version(), answers)
+	r.memory.Remember(s.name, s.version(), answers)
 
 	return values, began, nil
 }
@@ -519,6 +521,7 @@ func permanent(failure error) bool {
 func (r *Reconciler) forget(name types.NamespacedName) {
 	r.backoff.Forget(name.String())
 	r.repairs.Forget(name.String())
+	r.memory.Forget(name)
 	r.written.forget(name)
 	r.references.Want(name)
 	r.Meter.Forget(name)
@@ -528,7 +531,6 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 // owner reference; only older operators put a finalizer on it.
 func (r *Reconciler) release(ctx context.Context, es *esv1.ExternalSecret) error {
 	r.forget(client.ObjectKeyFromObject(es))
-	r.memory.Forget(es.UID)
 
 	before := es.DeepCopy()
 	if !controllerutil.RemoveFinalizer(es, esv1.FinalizerCleanup) {
