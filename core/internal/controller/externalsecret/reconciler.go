@@ -105,13 +105,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgent bool) {
-		if urgent {
-			r.queue.add(first, name)
-		} else {
-			r.queue.add(periodic, name)
-		}
-	})
+	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
 
 	return r
 }
@@ -131,6 +125,8 @@ type attempt struct {
 	dependencies string
 	// began is when the look at it began.
 	began time.Time
+	// entered says that it has asked for a place among those who read.
+	entered bool
 }
 
 // version of what the stores' answers depend on.
@@ -140,10 +136,22 @@ func (s *attempt) version() string {
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	s := &attempt{name: request.NamespacedName, began: r.now()}
+	result, err := r.reconcile(ctx, s)
+
+	// What was woken because a place is free and does not take it must say so.
+	if !s.entered {
+		r.busy.Pass(s.name)
+	}
+
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Result, error) {
 	es := &esv1.ExternalSecret{}
 
-	if err := r.Client.Get(ctx, request.NamespacedName, es); err != nil {
-		r.forget(request.NamespacedName)
+	if err := r.Client.Get(ctx, s.name, es); err != nil {
+		r.forget(s.name)
 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -152,7 +160,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s := &attempt{es: es, name: request.NamespacedName, target: r.writer(es), began: r.now()}
+	s.es, s.target = es, r.writer(es)
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
@@ -412,7 +420,14 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
 
-	leave, ok := r.busy.Enter(s.name, !due.Periodic, r.lanes(opened.Lanes()))
+	priority := urgency(s.es, changed)
+	if due.Periodic {
+		priority = periodic
+	}
+
+	s.entered = true
+
+	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Lanes()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
