@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -36,8 +37,9 @@ const (
 	// parkedRetry is how soon an object that waits for a busy store is looked
 	// at again in any case; usually it is woken before.
 	parkedRetry = time.Minute
-	// firstWatch bounds the first look at a kind of target.
-	firstWatch = 10 * time.Second
+	// pendingRetry is how soon an object is looked at again whose target or
+	// templates are not known yet; usually it is woken before.
+	pendingRetry = 10 * time.Second
 	// missingRetry is how soon a target that others have to make is looked for
 	// again, where its kind is not watched.
 	missingRetry = 30 * time.Second
@@ -82,6 +84,7 @@ type Reconciler struct {
 	options    Options
 	secrets    *apply.Secrets
 	manifests  *apply.Manifests
+	kinds      *kinds
 	references *reference.Watcher
 	memory     *fetch.Memory
 	backoff    *retry.Backoff
@@ -161,6 +164,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	}
 
 	s.es, s.target = es, r.writer(es)
+	r.kinds.want(s.name, plan.TargetOf(es).Manifest)
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
@@ -172,7 +176,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	}
 
 	if s.current, err = s.target.Observe(ctx, es); err != nil {
-		return r.failed(ctx, s, err)
+		return r.unknown(ctx, s, err)
 	}
 
 	if r.written.ahead(es, s.current) {
@@ -184,7 +188,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	}
 
 	if err := r.dependOn(ctx, s); err != nil {
-		return r.failed(ctx, s, err)
+		return r.unknown(ctx, s, err)
 	}
 
 	due := plan.Decide(es, r.state(s))
@@ -201,6 +205,16 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	}
 
 	return again(due.Again()), err
+}
+
+// unknown deals with something that could not be looked at: what is not known
+// yet brings the object back when it is.
+func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
+	if errors.Is(err, reference.ErrPending) {
+		return again(pendingRetry), nil
+	}
+
+	return r.failed(ctx, s, err)
 }
 
 // writer of an ExternalSecret's target.
@@ -317,7 +331,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 	s.objects = render.Objects{}
 
 	for _, object := range plan.Objects(s.es) {
-		content, ok, err := r.references.Content(ctx, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		content, ok, err := r.references.Content(reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 		if err != nil {
 			return err
 		}
@@ -537,6 +551,7 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 	r.backoff.Forget(name.String())
 	r.repairs.Forget(name.String())
 	r.memory.Forget(name)
+	r.kinds.want(name, schema.GroupVersionKind{})
 	r.written.forget(name)
 	r.references.Want(name)
 	r.Meter.Forget(name)

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -39,7 +40,7 @@ const (
 )
 
 // SetupWithManager registers the controller, its indexes and its watches.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) (err error) {
 	if err := r.watchReferences(mgr); err != nil {
 		return err
 	}
@@ -59,13 +60,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("cannot index Secrets by owner: %w", err)
 	}
 
-	kinds, err := newKinds(mgr)
-	if err != nil {
+	if r.kinds, err = newKinds(mgr, func(names ...types.NamespacedName) { r.queue.add(periodic, names...) }); err != nil {
 		return err
 	}
 
 	r.manifests = apply.NewManifests(apply.ManifestOptions{
-		Client: r.Client, Cached: kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: kinds.watch, Allowed: r.options.GenericTargets,
+		Client: r.Client, Cached: r.kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: r.kinds.watch, Allowed: r.options.GenericTargets,
 	})
 
 	built, err := builder.ControllerManagedBy(mgr).
@@ -84,7 +84,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
 	}
 
-	kinds.wake(built, r.ofTarget)
+	r.kinds.begin(built, handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, object *unstructured.Unstructured) []reconcile.Request {
+		return r.ofTarget(ctx, object)
+	}))
 
 	return nil
 }
