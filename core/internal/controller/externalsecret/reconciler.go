@@ -204,14 +204,14 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		err = r.Reporter.Stands(ctx, es)
 	}
 
-	return again(due.Again()), err
+	return again(es, due.Again()), err
 }
 
 // unknown deals with something that could not be looked at: what is not known
 // yet brings the object back when it is.
 func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
 	if errors.Is(err, reference.ErrPending) {
-		return again(pendingRetry), nil
+		return again(s.es, pendingRetry), nil
 	}
 
 	return r.failed(ctx, s, err)
@@ -226,9 +226,10 @@ func (r *Reconciler) writer(es *esv1.ExternalSecret) apply.Writer {
 	return r.manifests
 }
 
-// again lets an object come back, as one that nobody waits for.
-func again(after time.Duration) reconcile.Result {
-	priority := periodic
+// again lets an object come back, as one that nobody waits for, unless it was
+// never synced.
+func again(es *esv1.ExternalSecret, after time.Duration) reconcile.Result {
+	priority := urgency(es, periodic)
 
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
@@ -306,7 +307,7 @@ func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result,
 		return reconcile.Result{}, nil
 	}
 
-	return again(missingRetry), nil
+	return again(s.es, missingRetry), nil
 }
 
 // dependOn reads the objects that templates are read from, and digests what
@@ -369,7 +370,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 				wait = min(wait, due.Next)
 			}
 
-			return again(wait), nil
+			return again(s.es, wait), nil
 		}
 	}
 
@@ -379,7 +380,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	case errors.Is(err, errBusy):
 		r.Meter.Parked()
 
-		return again(parkedRetry), nil
+		return again(s.es, parkedRetry), nil
 	case err != nil:
 		return r.failed(ctx, s, err)
 	}
@@ -416,7 +417,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	state := r.state(s)
 	state.Intact = true
 
-	return again(plan.Decide(s.es, state).Again()), nil
+	return again(s.es, plan.Decide(s.es, state).Again()), nil
 }
 
 // errBusy says that the stores or their providers have no room for another
@@ -525,7 +526,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 		pause = r.backoff.Longest()
 	}
 
-	return again(pause), nil
+	return again(s.es, pause), nil
 }
 
 // permanent tells whether only a change of an object can end a failure.
