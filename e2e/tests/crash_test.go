@@ -243,7 +243,8 @@ func (g *gate) kubeconfig(t *testing.T) string {
 	return through
 }
 
-// lives are the ExternalSecrets of every pair of policies that may be.
+// lives are the ExternalSecrets of every pair of policies that may be, and one
+// that reads its store once.
 func lives() map[string]string {
 	specs := map[string]string{}
 
@@ -259,6 +260,11 @@ func lives() map[string]string {
 			specs[name] = fmt.Sprintf("  target: {creationPolicy: %s, deletionPolicy: %s}\n  data: [{secretKey: a, remoteRef: {key: a}}, {secretKey: b, remoteRef: {key: b}}]\n", creation, deletion)
 		}
 	}
+
+	// Nothing but its target's name tells such a one that something is left to do.
+	// It reads what stays the same while it looks: what it has lost with its
+	// memory it reads again.
+	specs["owner-once"] = "  refreshPolicy: CreatedOnce\n  target: {creationPolicy: Owner}\n  data: [{secretKey: b, remoteRef: {key: b}}]\n"
 
 	return specs
 }
