@@ -56,12 +56,12 @@ type OwnershipError struct{ Message string }
 // Error gives the message.
 func (e *OwnershipError) Error() string { return e.Message }
 
-// GoneError says that a target that is only added to has been deleted
-// meanwhile.
+// GoneError says that a target is no longer what was seen: it has been deleted,
+// or somebody was faster.
 type GoneError struct{ Kind, Name string }
 
 // Error names the target.
-func (e *GoneError) Error() string { return fmt.Sprintf("%s %q is gone", e.Kind, e.Name) }
+func (e *GoneError) Error() string { return fmt.Sprintf("%s %q is no longer what it was", e.Kind, e.Name) }
 
 // Writer writes targets of some kind. current is what Observe gave.
 type Writer interface {
@@ -207,8 +207,17 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 // replace writes the Secret, unless it is already what it should be.
 func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
 	labels, annotations := metadata(es, target)
+
+	// What was applied is there: an operator that died after that goes on.
 	if unchanged(es, target, current, labels, annotations) {
-		return Outcome{}, nil
+		foreign := foreignKeys(es, target.Target, current)
+		if len(foreign) == 0 {
+			return Outcome{}, nil
+		}
+
+		version, err := a.removeKeys(ctx, es, target.Name, foreign, current.UID, current.ResourceVersion)
+
+		return Outcome{Change: Updated, ResourceVersion: version}, err
 	}
 
 	if current != nil {
@@ -227,15 +236,21 @@ func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *
 		outcome.Change = Created
 	}
 
-	if written.ResourceVersion != nil {
-		outcome.ResourceVersion = *written.ResourceVersion
+	var uid types.UID
+	if written.ObjectMetaApplyConfiguration != nil && written.UID != nil && written.ResourceVersion != nil {
+		uid, outcome.ResourceVersion = *written.UID, *written.ResourceVersion
 	}
 
-	if !target.Replaces() {
+	foreign := slices.Collect(maps.Keys(written.Data))
+	foreign = slices.DeleteFunc(foreign, func(key string) bool { _, wanted := target.Data[key]; return wanted })
+
+	if !target.Replaces() || len(foreign) == 0 {
 		return outcome, nil
 	}
 
-	return outcome, a.removeForeignKeys(ctx, es, target, written, &outcome)
+	outcome.ResourceVersion, err = a.removeKeys(ctx, es, target.Name, foreign, uid, outcome.ResourceVersion)
+
+	return outcome, err
 }
 
 // older tells whether a Secret was there before the ExternalSecret: such a one
@@ -298,8 +313,9 @@ func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotatio
 	return labels, annotations
 }
 
+// unchanged tells whether nothing has to be applied.
 func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string) bool {
-	if !intact(es, target.Target, current) {
+	if !applied(es, target.Target, current) {
 		return false
 	}
 
@@ -417,41 +433,32 @@ func (a *Secrets) apply(
 	return secret, a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
 }
 
-// removeForeignKeys removes what the target holds besides what was applied:
-// the ExternalSecret alone says what is in it.
-func (a *Secrets) removeForeignKeys(
-	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, written *corev1apply.SecretApplyConfiguration, outcome *Outcome,
-) error {
+// removeKeys removes what a Secret holds besides what was applied: the
+// ExternalSecret alone says what is in it. Only of the Secret as it was seen:
+// another that has come in its place meanwhile is not the ExternalSecret's.
+func (a *Secrets) removeKeys(ctx context.Context, es *esv1.ExternalSecret, name string, keys []string, uid types.UID, version string) (string, error) {
 	gone := map[string]any{}
-
-	for key := range written.Data {
-		if _, wanted := target.Data[key]; !wanted {
-			gone[key] = nil
-		}
+	for _, key := range keys {
+		gone[key] = nil
 	}
 
-	if len(gone) == 0 {
-		return nil
-	}
-
-	// Only of the Secret as it was answered: another that has come in its place
-	// meanwhile is not the ExternalSecret's.
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": written.UID, "resourceVersion": written.ResourceVersion},
-		"data":     gone,
-	})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version}, "data": gone})
 	if err != nil {
-		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, err)
+		return "", fmt.Errorf("cannot remove foreign keys of Secret %q: %w", name, err)
 	}
 
-	object := secretMetadata(es.Namespace, target.Name)
-	if err := a.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(marker.FieldManager(es.Name))); err != nil {
-		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, scrub(err))
+	object := secretMetadata(es.Namespace, name)
+
+	err = a.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(marker.FieldManager(es.Name)))
+
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return "", &GoneError{Kind: plan.KindSecret, Name: name}
+	case err != nil:
+		return "", fmt.Errorf("cannot remove foreign keys of Secret %q: %w", name, scrub(err))
+	default:
+		return object.ResourceVersion, nil
 	}
-
-	outcome.ResourceVersion = object.ResourceVersion
-
-	return nil
 }
 
 // Delete deletes the Secret.

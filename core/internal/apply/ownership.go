@@ -52,6 +52,11 @@ func Intact(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool
 }
 
 func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
+	return applied(es, target, current) && len(foreignKeys(es, target, current)) == 0
+}
+
+// applied tells whether a target has what was applied, whatever else it has.
+func applied(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
 	if current == nil || current.DeletionTimestamp != nil || current.Labels[esv1.LabelManaged] != esv1.LabelManagedValue {
 		return false
 	}
@@ -60,18 +65,13 @@ func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partial
 		return false
 	}
 
-	mine, foreign := ownership(current, marker.FieldManager(es.Name))
+	mine, _ := ownership(current, marker.FieldManager(es.Name))
 	if mine == nil {
 		return false
 	}
 
 	annotation := mergedAnnotation(es)
-
 	if target.Replaces() {
-		if len(foreign) > 0 {
-			return false
-		}
-
 		annotation = AnnotationKeysHash
 	}
 
@@ -79,6 +79,18 @@ func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partial
 	keys, _, _ := strings.Cut(current.Annotations[annotation], ".")
 
 	return keys == marker.KeysHash(mine.data)
+}
+
+// foreignKeys are those that others have added to a target which holds what the
+// ExternalSecret says and nothing else.
+func foreignKeys(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) []string {
+	if !target.Replaces() {
+		return nil
+	}
+
+	_, foreign := ownership(current, marker.FieldManager(es.Name))
+
+	return foreign
 }
 
 // Frozen tells whether a target is there and immutable, as the ExternalSecret

@@ -394,7 +394,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	if err := r.write(ctx, s, rendered, &result); err != nil {
 		if _, gone := errors.AsType[*apply.GoneError](err); gone {
-			// What the cache showed has just been deleted.
+			// What the cache showed has just been deleted, or changed.
 			return reconcile.Result{RequeueAfter: staleRetry}, nil
 		}
 
