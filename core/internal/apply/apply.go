@@ -61,7 +61,9 @@ func (e *OwnershipError) Error() string { return e.Message }
 type GoneError struct{ Kind, Name string }
 
 // Error names the target.
-func (e *GoneError) Error() string { return fmt.Sprintf("%s %q is no longer what it was", e.Kind, e.Name) }
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("%s %q is no longer what it was", e.Kind, e.Name)
+}
 
 // Writer writes targets of some kind. current is what Observe gave.
 type Writer interface {

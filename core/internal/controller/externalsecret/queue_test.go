@@ -35,7 +35,9 @@ func TestDependentsAreUrgent(t *testing.T) {
 
 	once := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Name: "synced"}, Status: esv1.ExternalSecretStatus{RefreshTime: metav1.Now()}}
 	failed := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Name: "never"}, Status: esv1.ExternalSecretStatus{Conditions: []esv1.Condition{{}}}}
-	of := func(context.Context, client.Object) []*esv1.ExternalSecret { return []*esv1.ExternalSecret{once, failed} }
+	of := func(context.Context, client.Object) []*esv1.ExternalSecret {
+		return []*esv1.ExternalSecret{once, failed}
+	}
 
 	stores := dependents[client.Object]{of: of}
 	targets := dependents[client.Object]{of: of, settled: func(_ *esv1.ExternalSecret, object client.Object) bool { return object.GetName() == "as it was left" }}
