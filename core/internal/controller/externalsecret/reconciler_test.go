@@ -5,13 +5,16 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
+	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/fetch"
 	"github.com/external-secrets/eso/core/internal/meter"
+	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/reference"
 	"github.com/external-secrets/eso/core/internal/source"
 )
@@ -65,5 +68,37 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 
 	if r.memory.Recall(named("gone"), "1") != nil {
 		t.Error("its values are kept")
+	}
+}
+
+// left is a target that is as it was left.
+type left struct{ apply.Writer }
+
+func (left) Intact(*esv1.ExternalSecret, client.Object) bool { return true }
+
+func (left) Frozen(*esv1.ExternalSecret, client.Object) bool { return false }
+
+// An operator that dies between a new target and the end of the former one
+// leaves no other trace than the name in the status.
+func TestAFormerTargetIsNotForgotten(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why      string
+		creation esv1.CreationPolicy
+		binding  *esv1.Binding
+		want     bool
+	}{
+		{"the target that was reported", esv1.CreationOwner, &esv1.Binding{Name: "app"}, true},
+		{"another than was reported", esv1.CreationOwner, &esv1.Binding{Name: "former"}, false},
+		{"one that is left behind", esv1.CreationOrphan, &esv1.Binding{Name: "former"}, true},
+		{"none was reported", esv1.CreationOwner, nil, true},
+	} {
+		es := &esv1.ExternalSecret{Status: esv1.ExternalSecretStatus{Binding: c.binding}}
+		s := &attempt{es: es, target: left{}, current: es, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
+
+		if got := New(Dependencies{}, Options{}).state(s).Intact; got != c.want {
+			t.Errorf("%s: intact = %t", c.why, got)
+		}
 	}
 }
