@@ -311,6 +311,7 @@ type NamespaceCondition struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="[''.matches(self)].size() == 1",message="it must be an RE2 expression"
 	NamespaceRegexes []string `json:"namespaceRegexes,omitempty"`
 }
 

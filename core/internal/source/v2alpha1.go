@@ -71,7 +71,8 @@ func (v *V2Alpha1) Class(ctx context.Context, store plan.Store, namespace string
 	return s.Spec.Controller, nil
 }
 
-// Revision is what the store's controller last bound the store to.
+// Revision is what the store's controller last bound the store to, and whether
+// it serves the namespace.
 func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace string) (string, error) {
 	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
 
@@ -82,9 +83,17 @@ func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace str
 		return "", nil
 	case err != nil:
 		return "", err
-	default:
-		return string(s.Object.GetUID()) + "/" + s.Status.Revision, nil
 	}
+
+	revision := string(s.Object.GetUID()) + "/" + s.Status.Revision
+
+	if err := v.resolver.Admit(ctx, s, namespace); errors.As(err, &denial) {
+		revision += "/denied"
+	} else if err != nil {
+		return "", err
+	}
+
+	return revision, nil
 }
 
 // Open binds the store, after its conditions and its gate.
@@ -107,7 +116,7 @@ func (v *V2Alpha1) Open(ctx context.Context, store plan.Store, namespace string)
 		return nil, err
 	}
 
-	client, err := v.pool.Client(bound.Endpoint)
+	client, err := v.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -78,6 +79,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Watches(&v2alpha1.SecretStore{}, stores, builder.WithPredicates(storeChanged())).
 		Watches(&v2alpha1.ClusterSecretStore{}, stores, builder.WithPredicates(storeChanged())).
 		Watches(secret, targets).
+		Watches(metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace")), handler.Funcs{UpdateFunc: r.relabelled}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Func(r.queue.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
 		Build(r)
@@ -251,6 +253,16 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []*esv1
 	}
 
 	return append(found, former)
+}
+
+// relabelled wakes the ExternalSecrets of a namespace whose labels have changed:
+// a ClusterSecretStore may serve it now, or no longer.
+func (r *Reconciler) relabelled(ctx context.Context, e event.UpdateEvent, q requests) {
+	for _, es := range r.list(ctx, client.InNamespace(e.ObjectNew.GetName())) {
+		if slices.ContainsFunc(plan.Stores(es), func(store plan.Store) bool { return store.Kind == v2alpha1.ClusterSecretStoreKind }) {
+			add(q, urgency(es, changed), client.ObjectKeyFromObject(es))
+		}
+	}
 }
 
 // settled tells whether a target is as the operator left it.
