@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/binding"
@@ -246,13 +247,25 @@ func (b *boundSource) guarded(call func() error) (err error) {
 	return err
 }
 
-// verdictOn tells whether a failure of the whole store may pass by itself.
+// verdictOn tells what a failure of the whole store says about other calls
+// through it. Several namespaces share a store, and what one of them asks for
+// must not keep the others from it: only what does not depend on that opens the
+// circuit. A config that is wrong for all makes the store not Ready, and then it
+// is not asked at all.
 func verdictOn(err *providerclient.Error) circuit.Verdict {
 	switch err.Code {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown, codes.Internal:
-		return circuit.Suspect
-	default:
+	case codes.Unauthenticated:
 		return circuit.Certain
+	case codes.ResourceExhausted:
+		if err.Reason == pb.ReasonThrottled {
+			return circuit.Certain
+		}
+
+		return circuit.Neutral // one answer that is too large
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown, codes.Internal:
+		return circuit.Suspect // it may pass by itself
+	default:
+		return circuit.Neutral
 	}
 }
 
