@@ -91,8 +91,10 @@ type Reconciler struct {
 	repairs    *retry.Pace
 	busy       *bulkhead.Bulkhead[types.NamespacedName]
 	written    *writes
-	queue      *urgentQueue
-	now        func() time.Time
+	// writing are the refreshes that are being written.
+	writing chan struct{}
+	queue   *urgentQueue
+	now     func() time.Time
 }
 
 // New makes a reconciler.
@@ -105,6 +107,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		backoff:      retry.New(time.Second, 7*time.Minute),
 		repairs:      retry.NewPace(shortestRepair, longestRepair),
 		written:      newWrites(),
+		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
@@ -392,6 +395,14 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	result := report.Sync{Began: began, Dependencies: s.dependencies, Target: rendered.Target, Absent: rendered.Absent}
 
+	if due.Periodic {
+		release, err := r.patience(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		defer release()
+	}
+
 	if err := r.write(ctx, s, rendered, &result); err != nil {
 		if _, gone := errors.AsType[*apply.GoneError](err); gone {
 			// What the cache showed has just been deleted, or changed.
@@ -418,6 +429,18 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	state.Intact = true
 
 	return again(s.es, plan.Decide(s.es, state).Again()), nil
+}
+
+// patience waits for one of the few places at the API server that refreshes get
+// at the same time: its answers to them must not keep those waiting for whom
+// somebody waits. A worker that waits here is free again within a few writes.
+func (r *Reconciler) patience(ctx context.Context) (release func(), err error) {
+	select {
+	case r.writing <- struct{}{}:
+		return func() { <-r.writing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // errBusy says that the stores or their providers have no room for another
