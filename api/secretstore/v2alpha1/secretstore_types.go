@@ -134,8 +134,8 @@ type ServiceAccountRef struct {
 // SPIFFERef makes the connection use X.509 SVIDs of the SPIFFE Workload API in
 // place of certificates.
 type SPIFFERef struct {
-	// ServerID is the SPIFFE ID that the provider must show. Absent means any
-	// ID of the operator's own trust domain.
+	// ServerID is the SPIFFE ID that the provider must show. Absent means what
+	// the SecretProvider says, which must be in mode SPIFFE then.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*$`

@@ -138,6 +138,13 @@ func (r *Resolver) authenticate(s *Store, b *Binding, registration *v2alpha1.Sec
 // provider must be where its registration does not.
 func spiffe(b *Binding, serverID string) error {
 	registered := b.Endpoint.Trust.ServerID
+
+	// The address alone must not decide who gets a secret's key, or a token.
+	if !b.Endpoint.Trust.SPIFFE && serverID == "" {
+		return deny(v2alpha1.ReasonInvalidProviderConfig,
+			"spec.providerConfig.auth.spiffeRef.serverID is needed: no SecretProvider in spec.tls.mode SPIFFE says who the provider is")
+	}
+
 	if registered != "" && serverID != "" && registered != serverID {
 		return deny(v2alpha1.ReasonInvalidProviderConfig,
 			"spec.providerConfig.auth.spiffeRef.serverID is %q, that of SecretProvider %q is %q: leave it out", serverID, b.Provider, registered)

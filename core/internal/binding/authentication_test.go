@@ -161,6 +161,10 @@ func TestAuthentication(t *testing.T) {
 			want: func(t *trust.Trust) { t.SPIFFE, t.ServerID = true, "spiffe://corp/vault" },
 		},
 		{
+			why: "SPIFFE without saying who the provider is", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{}}, tls: external, policy: Policy{SPIFFE: true},
+			denied: "spiffeRef.serverID is needed",
+		},
+		{
 			why: "SPIFFE without a Workload API", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{}}, tls: external,
 			denied: "--spiffe-endpoint-socket is not set",
 		},
