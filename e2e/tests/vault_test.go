@@ -81,7 +81,7 @@ spec:
   server: SERVER
   path: kv1
   version: v1
-  caProvider: {type: ConfigMap, name: authorities, key: ca.crt}
+  caProvider: {configMapRef: {name: authorities, key: ca.crt}}
   auth:
     tokenSecretRef: {name: vault-token, key: token}
 ---
