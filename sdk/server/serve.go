@@ -83,8 +83,10 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
 	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
+	bounded := limits{call: maxCallTime, stream: maxStreamTime}
 	serverOptions = append(serverOptions,
-		grpc.ChainUnaryInterceptor(watcher.unary, callers.unary), grpc.ChainStreamInterceptor(watcher.stream, callers.stream))
+		grpc.ChainUnaryInterceptor(watcher.unary, bounded.unary, callers.unary),
+		grpc.ChainStreamInterceptor(watcher.stream, bounded.streams, callers.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
 	status := &ownStatus{meter: meter}
