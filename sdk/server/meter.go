@@ -19,6 +19,7 @@ type meter struct {
 	reads    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	reloads  prometheus.Counter
+	refused  prometheus.Counter
 
 	// expires and stores are set before serving; nil where there is no TLS.
 	expires func() time.Time
@@ -54,9 +55,13 @@ func newMeter() *meter {
 			Name: "externalsecrets_provider_tls_reloads_total",
 			Help: "Times that the TLS files were loaded.",
 		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "externalsecrets_provider_refused_connections_total",
+			Help: "Callers that were not let in; the log says why.",
+		}),
 	}
 
-	m.registry.MustRegister(m.requests, m.reads, m.duration, m.reloads,
+	m.registry.MustRegister(m.requests, m.reads, m.duration, m.reloads, m.refused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "externalsecrets_provider_stores",

@@ -77,7 +77,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	}
 	defer secured.close()
 
-	serverOptions = append(serverOptions, grpc.Creds(secured.credentials))
+	serverOptions = append(serverOptions, grpc.Creds(tellRefusals(secured.credentials, meter, log)))
 
 	sessions := session.New(kube, p.Kinds, session.Options{Log: log})
 	meter.stores = sessions.Len
