@@ -176,6 +176,10 @@ func (r *record) see(ctx context.Context, method string, reply any, err error, h
 
 	for _, md := range []metadata.MD{header, trailer} {
 		for name, values := range md {
+			if name == "content-type" {
+				continue // gRPC's own.
+			}
+
 			r.texts = append(r.texts, seenText{fmt.Sprintf("metadata %q of %s", name, method), strings.Join(values, " ")})
 		}
 	}
