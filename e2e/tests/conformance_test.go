@@ -44,12 +44,23 @@ type conformanceKit struct{ path string }
 
 // conformanceReport is what of a report the test reads.
 type conformanceReport struct {
-	ReportVersion string
-	Conformant    bool
-	Seconds       float64
-	Counts        struct{ Passed, Failed, Skipped, NotExercised int }
-	Claims        []struct{ Capability, Result, Message string }
-	Tests         []struct{ ID, Result, Message string }
+	Conformant bool    `json:"conformant"`
+	Seconds    float64 `json:"seconds"`
+	Counts     struct {
+		Passed       int `json:"passed"`
+		Failed       int `json:"failed"`
+		Skipped      int `json:"skipped"`
+		NotExercised int `json:"notExercised"`
+	} `json:"counts"`
+	Claims []struct {
+		Capability string `json:"capability"`
+		Result     string `json:"result"`
+		Message    string `json:"message"`
+	} `json:"claims"`
+	Tests []struct {
+		ID     string `json:"id"`
+		Result string `json:"result"`
+	} `json:"tests"`
 }
 
 // buildConformance gives the program, built unless the caller of the tests has

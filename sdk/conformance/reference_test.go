@@ -313,7 +313,8 @@ func (r *reference) read(read *pb.SecretRead) *pb.SecretResult {
 	key := read.GetKey()
 
 	if r.is("shares-state-between-calls") {
-		r.last.Store(&key)
+		asked := key
+		r.last.Store(&asked)
 		time.Sleep(2 * time.Millisecond)
 
 		key = *r.last.Load()

@@ -116,7 +116,7 @@ fixtures:
 func TestReportHoldsNoValue(t *testing.T) {
 	t.Parallel()
 
-	tested := target(t, "leaks-a-value")
+	tested := target("leaks-a-value")
 	tested.Command.Env = append(tested.Command.Env, "TOKEN=the-credential")
 
 	report, err := Run(t.Context(), tested, Options{Only: regexp.MustCompile(`^(read|errors|push|generate)\.`), CommandLine: []string{"provider-conformance", "target.yaml"}})
@@ -172,7 +172,7 @@ func TestLeftOut(t *testing.T) {
 	t.Run("read-only", func(t *testing.T) {
 		t.Parallel()
 
-		tested := target(t, "")
+		tested := target("")
 		tested.Profile = ReadOnly
 		report := conform(t, tested)
 
@@ -190,7 +190,7 @@ func TestLeftOut(t *testing.T) {
 	t.Run("without fixtures", func(t *testing.T) {
 		t.Parallel()
 
-		tested := target(t, "")
+		tested := target("")
 		tested.Fixtures = Fixtures{}
 		report := conform(t, tested)
 
@@ -224,7 +224,7 @@ func TestEndpoints(t *testing.T) {
 		}
 		defer os.RemoveAll(dir)
 
-		tested := target(t, "")
+		tested := target("")
 		tested.Address = "unix://" + filepath.Join(dir, "p.sock")
 		report := conform(t, tested)
 
@@ -262,7 +262,7 @@ func TestEndpoints(t *testing.T) {
 			}
 		}
 
-		first := target(t, "")
+		first := target("")
 		first.Address, err = freeAddress()
 
 		if err != nil {
@@ -277,7 +277,7 @@ func TestEndpoints(t *testing.T) {
 		}
 		defer starter.process.stop()
 
-		second := target(t, "")
+		second := target("")
 		second.Address, second.Command = first.Address, nil
 		second.TLS = &TLS{CAFile: filepath.Join(dir, "ca.crt"), CertFile: filepath.Join(dir, "operator.crt"), KeyFile: filepath.Join(dir, "operator.key")}
 
@@ -323,7 +323,7 @@ func TestRunFails(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 
-			tested := target(t, "")
+			tested := target("")
 			test.change(&tested)
 
 			_, err := Run(t.Context(), tested, Options{})
