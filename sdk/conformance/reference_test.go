@@ -69,6 +69,36 @@ type held struct {
 	metadata map[string]string
 }
 
+// object is the latest version, where it has properties.
+func (h *held) object() map[string]string {
+	object := map[string]string{}
+
+	if n := len(h.versions); n > 0 {
+		_ = json.Unmarshal([]byte(h.versions[n-1]), &object)
+	}
+
+	return object
+}
+
+// with is the latest version with another property, or without it.
+func (h *held) with(property string, value *string, alone bool) string {
+	object := h.object()
+	if alone {
+		clear(object)
+	}
+
+	if delete(object, property); value != nil {
+		object[property] = *value
+	}
+
+	text, err := json.Marshal(object)
+	if err != nil {
+		return ""
+	}
+
+	return string(text)
+}
+
 func newReference(fault string) *reference {
 	return &reference{
 		fault: fault, made: map[string]*pb.GenerateResponse{}, watchers: map[chan string]bool{},
@@ -480,6 +510,11 @@ func (r *reference) PushSecret(ctx context.Context, request *pb.PushSecretReques
 		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret belongs to somebody else")
 	}
 
+	value := string(request.GetValue())
+	if request.GetProperty() != "" {
+		value = secret.with(request.GetProperty(), &value, r.is("pushes-properties-alone"))
+	}
+
 	adopted := secret.owner != request.GetOwner()
 	secret.owner = request.GetOwner()
 	revision := func() string { return strconv.Itoa(len(secret.versions)) }
@@ -487,11 +522,11 @@ func (r *reference) PushSecret(ctx context.Context, request *pb.PushSecretReques
 	switch {
 	case fresh:
 	case request.GetUpdatePolicy() == pb.UpdatePolicy_UPDATE_POLICY_IF_NOT_EXISTS && !r.is("replaces-what-exists"),
-		secret.versions[len(secret.versions)-1] == string(request.GetValue()) && !r.is("writes-always"):
+		secret.versions[len(secret.versions)-1] == value && !r.is("writes-always"):
 		return &pb.PushSecretResponse{Changed: adopted, Revision: revision()}, nil
 	}
 
-	secret.versions = append(secret.versions, string(request.GetValue()))
+	secret.versions = append(secret.versions, value)
 
 	for watcher := range r.watchers {
 		select {
@@ -526,7 +561,11 @@ func (r *reference) DeleteSecret(ctx context.Context, request *pb.DeleteSecretRe
 		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret belongs to somebody else")
 	}
 
-	delete(r.secrets, request.GetKey())
+	if request.GetProperty() != "" && !r.is("deletes-the-whole-for-a-property") {
+		secret.versions = append(secret.versions, secret.with(request.GetProperty(), nil, false))
+	} else {
+		delete(r.secrets, request.GetKey())
+	}
 
 	return &pb.DeleteSecretResponse{Changed: true}, nil
 }
@@ -543,7 +582,14 @@ func (r *reference) SecretExists(ctx context.Context, request *pb.SecretExistsRe
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	return &pb.SecretExistsResponse{Exists: r.secrets[request.GetKey()] != nil}, nil
+	secret := r.secrets[request.GetKey()]
+	if secret == nil {
+		return &pb.SecretExistsResponse{}, nil
+	}
+
+	_, has := secret.object()[request.GetProperty()]
+
+	return &pb.SecretExistsResponse{Exists: has || request.GetProperty() == ""}, nil
 }
 
 func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
@@ -36,6 +37,7 @@ func writeTests() []Test {
 	return []Test{
 		{ID: "exists.of-a-secret", Why: "A PushSecret that must not replace asks first.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureValue}}, Run: existsOfASecret},
 		{ID: "exists.of-none", Why: "That a secret is absent is an answer, and no error.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureMissingKey}}, Run: existsOfNone},
+		{ID: "exists.of-a-property", Why: "A part of a secret may be there, and another not.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureProperties, FixtureMissingProperty}}, Run: existsOfAProperty},
 		{ID: "exists.key-is-needed", Why: "No key is a mistake of the caller, and not a secret that is absent.", Needs: Needs{Capabilities: []pb.Capability{exists}}, Run: existsKey},
 		{ID: "push.holds", Why: "A push makes a secret hold a value.", Needs: written(push, read), Run: pushHolds},
 		{ID: "push.binary", Why: "Values are bytes.", Needs: written(push, read), Run: pushBinary},
@@ -44,10 +46,12 @@ func writeTests() []Test {
 		{ID: "push.adopting-does-not-take-from-an-owner", Why: "To adopt is to take what carries no mark.", Needs: written(push, read), Run: pushAdoptForeign},
 		{ID: "push.adopts-what-has-no-owner", Why: "A secret that was made by hand is taken over only when asked to.", Needs: unowned, Run: pushAdopt},
 		{ID: "push.if-not-exists", Why: "What was generated once stays as it is.", Needs: written(push, read), Run: pushIfNotExists},
+		{ID: "push.property", Why: "Several PushSecrets may each hold a part of one secret.", Needs: written(push, read), Run: pushProperty},
 		{ID: "push.key-is-needed", Why: "A push of no key would write who knows where.", Needs: written(push), Run: pushKey},
 		{ID: "delete.removes", Why: "A secret is absent afterwards.", Needs: written(push, remove), Run: deleteRemoves},
 		{ID: "delete.repeated-is-no-error", Why: "An answer may be lost, and the call repeated.", Needs: written(push, remove), Run: deleteRepeated},
 		{ID: "delete.foreign-stays", Why: "What somebody else owns is not deleted.", Needs: written(push, remove), Run: deleteForeign},
+		{ID: "delete.property", Why: "The other parts of the secret are somebody's.", Needs: written(push, remove, read), Run: deleteProperty},
 		{ID: "delete.key-is-needed", Why: "A delete of no key would delete who knows what.", Needs: written(remove), Run: deleteKey},
 	}
 }
@@ -144,6 +148,28 @@ func existsOfNone(ctx context.Context, t *T) {
 
 	if answer.GetExists() {
 		t.Errorf("SecretExists of fixtures.missingKey: true")
+	}
+}
+
+func existsOfAProperty(ctx context.Context, t *T) {
+	for _, secret := range t.target().Fixtures.Secrets {
+		want := map[string]bool{}
+		for property := range secret.Properties {
+			want[property] = true
+		}
+
+		if secret.MissingProperty != "" {
+			want[secret.MissingProperty] = false
+		}
+
+		for property, there := range want {
+			answer, err := t.store().SecretExists(ctx, &pb.SecretExistsRequest{Context: t.call(), Key: secret.Key, Property: property})
+			t.must("SecretExists of a property", err)
+
+			if answer.GetExists() != there {
+				t.Errorf("SecretExists of property %q of secret %q: %t", property, secret.Key, answer.GetExists())
+			}
+		}
 	}
 }
 
@@ -259,6 +285,62 @@ func pushIfNotExists(ctx context.Context, t *T) {
 	}
 
 	t.stands(ctx, "a secret after a push IF_NOT_EXISTS", key, value)
+}
+
+// pair pushes two properties of a new secret. Not every backend has them.
+func (t *T) pair(ctx context.Context, name string) (key string, values map[string][]byte) {
+	key, values = t.key(name), map[string][]byte{"left": t.secretValue(), "right": t.secretValue()}
+
+	for _, property := range []string{"left", "right"} {
+		request := t.pushing(key, values[property], ownerA)
+		request.Property = property
+
+		_, err := t.store().PushSecret(ctx, request)
+		if status.Code(err) == codes.Unimplemented {
+			t.Skip("the provider does not push properties")
+		}
+
+		t.must("PushSecret of a property", err)
+	}
+
+	return key, values
+}
+
+// part checks what a property of a secret holds.
+func (t *T) part(ctx context.Context, what, key, property string, want []byte) {
+	read := valueOf("0", key)
+	read.Property = property
+	t.holds(what, t.single(ctx, read), want)
+}
+
+func pushProperty(ctx context.Context, t *T) {
+	key, values := t.pair(ctx, "properties")
+	t.part(ctx, "a property that was pushed first", key, "left", values["left"])
+	t.part(ctx, "a property that was pushed last", key, "right", values["right"])
+}
+
+func deleteProperty(ctx context.Context, t *T) {
+	key, values := t.pair(ctx, "properties")
+
+	answer, err := t.store().DeleteSecret(ctx, &pb.DeleteSecretRequest{Context: t.call(), Key: key, Property: "left", Owner: ownerA})
+	if status.Code(err) == codes.Unimplemented {
+		t.Skip("the provider does not delete properties")
+	}
+
+	t.must("DeleteSecret of a property", err)
+
+	if !answer.GetChanged() {
+		t.Errorf("DeleteSecret of a property: changed is false")
+	}
+
+	t.part(ctx, "the other property of a secret, after one was deleted", key, "right", values["right"])
+
+	read := valueOf("0", key)
+	read.Property = "left"
+
+	if t.single(ctx, read).GetError() == nil {
+		t.Errorf("a property that was deleted: it is still there")
+	}
 }
 
 func pushKey(ctx context.Context, t *T) {
