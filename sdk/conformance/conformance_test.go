@@ -23,8 +23,13 @@ func TestMain(m *testing.M) {
 
 // target is a reference provider that the kit starts, with a fault.
 func target(fault string) Target {
+	program, err := os.Executable()
+	if err != nil {
+		program = os.Args[0]
+	}
+
 	return Target{
-		Command: &Command{Args: []string{os.Args[0], "--listen={address}", "--tls-dir={tlsDir}"}, Env: []string{faultEnv + "=" + fault}},
+		Command: &Command{Args: []string{program, "--listen={address}", "--tls-dir={tlsDir}"}, Env: []string{faultEnv + "=" + fault}},
 		Profile: Full, Config: *config("Memory", "backend"), Fixtures: fixtures(),
 	}
 }

@@ -73,7 +73,7 @@ func largeRequest(ctx context.Context, t *T) {
 	_, err := t.store().Validate(exempt(ctx), &pb.ValidateRequest{Context: t.with(func(c *pb.CallContext) {
 		c.SourceNamespace, c.Store.Name = "", strings.Repeat("x", int(limit)) //nolint:gosec // compared above
 	})})
-	t.refused(fmt.Sprintf("a request of more than limits.max_message_bytes, which is %d", limit), err, codes.ResourceExhausted, codes.InvalidArgument)
+	t.refused(fmt.Sprintf("a request of more than limits.max_message_bytes, which is %d", limit), err, codes.ResourceExhausted, codes.InvalidArgument, codes.OutOfRange)
 
 	_, err = pb.NewProviderInfoClient(t.run.conn).GetInfo(ctx, &pb.GetInfoRequest{})
 	t.must("GetInfo after a request that was too large", err)

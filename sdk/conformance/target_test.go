@@ -70,6 +70,34 @@ func TestLoadExplains(t *testing.T) {
 	}
 }
 
+// The examples of the documentation are targets.
+func TestDocumentedTargets(t *testing.T) {
+	t.Parallel()
+
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "conformance.md"))
+	if err != nil {
+		t.Skip("the documentation is not there: ", err)
+	}
+
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(examples) != 2 {
+		t.Errorf("%d examples", len(examples))
+	}
+
+	for _, example := range examples {
+		if _, err := load(t, example[1]); err != nil {
+			t.Error(err)
+		}
+	}
+
+	// Each area has its line.
+	for _, test := range Tests() {
+		if !strings.Contains(string(text), "`"+test.Area()+"`") {
+			t.Errorf("the documentation does not know the area of %s", test.ID)
+		}
+	}
+}
+
 func TestLoad(t *testing.T) {
 	t.Parallel()
 
