@@ -152,6 +152,72 @@ func TestFaultsAreFound(t *testing.T) {
 		{"no-error-info", "an error proves nothing", []string{"errors.have-info"}},
 		{"leaks-a-value", "conditions are read by everybody", []string{"errors.hold-no-value"}},
 		{"prints-values", "logs are read by everybody", []string{"errors.output-holds-no-value"}},
+		{"has-no-name", "nobody could be told who it is", []string{"identity.info-is-well-formed"}},
+		{"serves-a-kind-twice", "it cannot be routed", []string{"identity.kinds-are-well-formed"}},
+		{"takes-little", "a Secret holds more", []string{"identity.limits-are-usable"}},
+		{"has-no-state", "nobody could be told how it is", []string{"health.status-is-told"}},
+		{"is-not-serving", "no balancer would call it", []string{"health.is-served"}},
+		{"lets-cluster-stores-authenticate-anywhere", "one tenant uses another's credentials", []string{"context.cluster-store-authenticates-where-it-may"}},
+		{"takes-a-store-without-uid", "two callers become one", []string{"context.is-complete"}},
+		{"takes-any-store", "nobody knows which namespaces may stand together", []string{"context.store-kind-is-known"}},
+		{"reads-on-nobodys-behalf", "a log says nothing of it", []string{"context.use-is-on-behalf-of-a-namespace"}},
+		{"ignores-the-generation", "it reads by an older config", []string{"context.config-generation-is-awaited"}},
+		{"takes-any-config", "its secrets are all missing", []string{"context.config-kind-is-known"}},
+		{"finds-all-configs-invalid", "no store is ever ready", []string{"validate.valid"}},
+		{"changes-its-mind", "a store flaps", []string{"validate.repeated"}},
+		{"adds-a-newline", "a password with one is another password", []string{
+			"batch.of-the-largest-size", "batch.order-does-not-matter", "concurrency.parallel-batches", "read.value", "revision.unknown",
+		}},
+		{"quotes-properties", "a password in quotes is another password", []string{"delete.property", "push.property", "read.metadata", "read.property"}},
+		{"leaves-out-a-map-key", "a target lacks it", []string{"read.map"}},
+		{"counts-versions-from-0", "who pins a version gets the next", []string{"read.version"}},
+		{"has-a-new-revision-each-time", "each sync writes", []string{"read.repeated", "revision.known"}},
+		{"takes-missing-properties-for-empty", "a target gets an empty password", []string{"delete.property", "read.missing-property-is-not-found"}},
+		{"takes-reads-without-key", "it looks like a secret that is gone", []string{"read.key-is-needed"}},
+		{"guesses-the-shape", "of a newer operator, perhaps", []string{"read.shape-is-needed"}},
+		{"loses-the-order", "answers go to other questions", []string{"batch.one-failure-is-alone", "batch.order-does-not-matter"}},
+		{"takes-an-id-twice", "nobody knows whose answer is which", []string{"batch.ids-are-unique"}},
+		{"takes-reads-without-id", "likewise", []string{"batch.ids-are-needed"}},
+		{"takes-any-batch", "the limit that it names is none", []string{"batch.over-the-limit-is-refused"}},
+		{"leaves-out-the-last", "it looks gone", []string{"find.all-that-matches", "find.can-be-cancelled"}},
+		{"finds-other-values", "a find is not read once more by key", []string{"find.values"}},
+		{"ignores-the-expression", "a target gets all there is", []string{"find.all-that-matches", "find.name-regexp", "find.nothing", "find.of-the-largest-size"}},
+		{"finds-nothing-with-an-error", "nothing is an answer", []string{"find.nothing"}},
+		{"takes-bad-expressions-for-texts", "a mistake looks like an answer", []string{"find.regexp-is-checked"}},
+		{"refuses-the-largest-find", "as many as asked for are not too many", []string{"find.of-the-largest-size"}},
+		{"sees-everything", "what should be made once is never made", []string{"delete.removes", "exists.of-a-property", "exists.of-none"}},
+		{"sees-nothing", "what should be made once is made again", []string{"delete.foreign-stays", "delete.removes", "exists.of-a-property", "exists.of-a-secret"}},
+		{"sees-all-properties", "likewise for a part", []string{"exists.of-a-property"}},
+		{"looks-without-key", "it looks absent", []string{"exists.key-is-needed"}},
+		{"keeps-the-first-value", "nobody hears that nothing was written", []string{"delete.property", "push.holds", "push.property", "revision.changes-with-the-value"}},
+		{"pushes-without-key", "it ends who knows where", []string{"push.key-is-needed"}},
+		{"only-says-that-it-deletes", "a secret stays for ever", []string{"delete.foreign-stays", "delete.property", "delete.removes", "delete.repeated-is-no-error"}},
+		{"deletes-without-key", "it deletes who knows what", []string{"delete.key-is-needed"}},
+		{"watches-from-the-start", "nobody knows when it stands", []string{"watch.says-that-it-stands"}},
+		{"watches-in-silence", "each change waits for the interval", []string{"watch.tells-of-changes"}},
+		{"generates-nothing", "a target would be empty", []string{"generate.another-key-makes-another", "generate.answers"}},
+		{"generates-the-same", "revoking one takes the other along", []string{"generate.another-key-makes-another"}},
+		{"generates-without-key", "each repetition makes another", []string{"generate.idempotency-key-is-needed"}},
+		{"cleans-up-never", "credentials pile up", []string{"cleanup.repeated-is-no-error", "cleanup.revokes", "cleanup.without-config", "cleanup.without-state"}},
+		{"cleans-up-with-state-alone", "an answer may have been lost", []string{"cleanup.without-state"}},
+		{"takes-any-request", "anybody fills its memory", []string{"wire.large-request-is-refused"}},
+		{"holds-on-to-cancelled-calls", "after some it serves nobody", []string{"cancel.provider-serves-on", "lifecycle.calls-in-flight-end"}},
+		{"speaks-tls-1.1", "it speaks 1.2 as well", []string{"tls.version-1.1", "tls.version-1.2"}},
+		{"locks-everybody-out-after-a-stranger", "anybody could stop it", []string{"lifecycle.health-says-so-first", "tls.operator-is-let-in"}},
+		{"has-codes-of-its-own", "nobody knows what to do about it", []string{"errors.codes-are-canonical", "read.missing-version-is-not-found"}},
+		{"gives-no-reason", "machines decide by it", []string{"errors.of-reads-have-a-reason", "read.missing-version-is-not-found"}},
+	}
+
+	// A test that no fault fails may be one that nothing can fail.
+	for _, known := range Tests() {
+		if known.Area() != "claims" && !slices.ContainsFunc(tests, func(test struct {
+			fault, why string
+			want       []string
+		}) bool {
+			return slices.Contains(test.want, known.ID)
+		}) {
+			t.Errorf("no fault fails %s", known.ID)
+		}
 	}
 
 	type outcome struct {
@@ -161,7 +227,7 @@ func TestFaultsAreFound(t *testing.T) {
 
 	// Runs wait more than they work: some more at a time than there are
 	// processors, as go test would have it.
-	free, outcomes := make(chan struct{}, 4), make([]chan outcome, len(tests))
+	free, outcomes := make(chan struct{}, 6), make([]chan outcome, len(tests))
 
 	for i, test := range tests {
 		outcomes[i] = make(chan outcome, 1)

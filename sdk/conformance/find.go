@@ -9,11 +9,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
+
+// changeTimeout is how long a change may take to be told.
+const changeTimeout = 10 * time.Second
 
 func finds(fixtures ...Fixture) Needs {
 	return Needs{Capabilities: []pb.Capability{pb.Capability_CAPABILITY_FIND}, Fixtures: fixtures}
@@ -245,9 +249,16 @@ func watchTests() []Test {
 			ID: "watch.tells-of-changes", Why: "A change that is not told of is seen an interval later.",
 			Needs: Needs{Capabilities: append(watch, pb.Capability_CAPABILITY_PUSH), Writes: true, Fixtures: []Fixture{FixtureWrite}},
 			Run: func(ctx context.Context, t *T) {
+				ctx, end := context.WithCancel(ctx)
+				defer end()
+
 				key := t.key("watch")
 				stream, _ := t.watch(ctx, key)
 				t.push(ctx, key, t.secretValue())
+
+				// A watch ends with its context: this one has its own.
+				late := time.AfterFunc(changeTimeout, end)
+				defer late.Stop()
 
 				change, err := stream.Recv()
 				t.must("Watch of a key that changes", err)

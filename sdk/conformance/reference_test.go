@@ -53,8 +53,13 @@ type reference struct {
 	pb.UnimplementedGeneratorServer
 
 	fault string
+	// state of its health, while it serves.
+	state *health.Server
 	asked atomic.Int64
-	last  atomic.Pointer[string]
+	gone  atomic.Int64
+	// strangers have come.
+	strangers atomic.Bool
+	last      atomic.Pointer[string]
 
 	mu       sync.Mutex
 	secrets  map[string]*held
@@ -149,6 +154,16 @@ func config(kind, name string) *ConfigReference {
 
 func (r *reference) is(fault string) bool { return r.fault == fault }
 
+// when is a text that makes another one not empty where the reference has a
+// fault.
+func (r *reference) when(fault string) string {
+	if r.is(fault) {
+		return "fault"
+	}
+
+	return ""
+}
+
 // fail is an error as the protocol wants it.
 func (r *reference) fail(code codes.Code, reason, message string) error {
 	s := status.New(code, message)
@@ -174,6 +189,19 @@ func (r *reference) GetInfo(_ context.Context, request *pb.GetInfoRequest) (*pb.
 		version += "+" + strconv.FormatInt(r.asked.Add(1), 10)
 	}
 
+	if r.is("is-not-serving") {
+		r.state.SetServingStatus("", healthpb.HealthCheckResponse_NOT_SERVING)
+	}
+
+	name, kinds := "reference", 1
+	if r.is("has-no-name") {
+		name = ""
+	}
+
+	if r.is("serves-a-kind-twice") {
+		kinds = 2
+	}
+
 	capable := []pb.Capability{
 		pb.Capability_CAPABILITY_READ, pb.Capability_CAPABILITY_FIND, pb.Capability_CAPABILITY_PUSH, pb.Capability_CAPABILITY_DELETE,
 		pb.Capability_CAPABILITY_EXISTS, pb.Capability_CAPABILITY_WATCH,
@@ -183,16 +211,28 @@ func (r *reference) GetInfo(_ context.Context, request *pb.GetInfoRequest) (*pb.
 	}
 
 	return &pb.GetInfoResponse{
-		Name: "reference", Version: version, ProtocolVersions: []string{pb.ProtocolVersion},
-		Kinds: []*pb.Kind{
-			{ApiVersion: apiVersion, Kind: "Memory", Service: pb.Service_SERVICE_SECRET_STORE, Capabilities: capable},
-			{ApiVersion: apiVersion, Kind: "Token", Service: pb.Service_SERVICE_GENERATOR, Capabilities: []pb.Capability{pb.Capability_CAPABILITY_GENERATE, pb.Capability_CAPABILITY_CLEANUP}},
-		},
-		Limits: &pb.Limits{MaxBatchSize: batchLimit, MaxMessageBytes: messageLimit},
+		Name: name, Version: version, ProtocolVersions: []string{pb.ProtocolVersion},
+		Kinds: append(slices.Repeat([]*pb.Kind{{ApiVersion: apiVersion, Kind: "Memory", Service: pb.Service_SERVICE_SECRET_STORE, Capabilities: capable}}, kinds),
+			&pb.Kind{ApiVersion: apiVersion, Kind: "Token", Service: pb.Service_SERVICE_GENERATOR, Capabilities: []pb.Capability{pb.Capability_CAPABILITY_GENERATE, pb.Capability_CAPABILITY_CLEANUP}},
+		),
+		Limits: &pb.Limits{MaxBatchSize: batchLimit, MaxMessageBytes: r.limit()},
 	}, nil
 }
 
+// limit of a message.
+func (r *reference) limit() uint64 {
+	if r.is("takes-little") {
+		return 64 << 10
+	}
+
+	return messageLimit
+}
+
 func (r *reference) GetStatus(context.Context, *pb.GetStatusRequest) (*pb.GetStatusResponse, error) {
+	if r.is("has-no-state") {
+		return &pb.GetStatusResponse{}, nil
+	}
+
 	return &pb.GetStatusResponse{State: pb.GetStatusResponse_STATE_OK}, nil
 }
 
@@ -207,7 +247,7 @@ func (r *reference) strict(unknown []byte) error {
 // check refuses contexts that are incomplete or leave their namespace.
 func (r *reference) check(c *pb.CallContext) error {
 	if slices.Contains([]string{
-		c.GetRequestId(), c.GetStore().GetName(), c.GetStore().GetUid(), c.GetConfig().GetApiVersion(), c.GetConfig().GetKind(),
+		c.GetRequestId(), c.GetStore().GetName(), c.GetStore().GetUid() + r.when("takes-a-store-without-uid"), c.GetConfig().GetApiVersion(), c.GetConfig().GetKind(),
 		c.GetConfig().GetNamespace(), c.GetConfig().GetName(), c.GetConfig().GetUid(),
 	}, "") {
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the context is incomplete")
@@ -220,8 +260,12 @@ func (r *reference) check(c *pb.CallContext) error {
 	case kindSecretStore:
 		allowed = c.GetStore().GetNamespace() == own && auth == own && (source == "" || source == own) || r.is("leaves-the-namespace")
 	case kindClusterSecretStore:
-		allowed = c.GetStore().GetNamespace() == "" && (auth == own || auth == source)
+		allowed = (c.GetStore().GetNamespace() == "" && (auth == own || auth == source)) || r.is("lets-cluster-stores-authenticate-anywhere")
 	default:
+		if r.is("takes-any-store") {
+			return nil
+		}
+
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the store is of an unknown kind")
 	}
 
@@ -241,11 +285,11 @@ func (r *reference) open(ctx context.Context, c *pb.CallContext, kind string) er
 	wanted := c.GetConfig()
 
 	switch {
-	case c.GetSourceNamespace() == "":
+	case c.GetSourceNamespace() == "" && !r.is("reads-on-nobodys-behalf"):
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the source namespace is empty")
-	case wanted.GetApiVersion() != apiVersion || wanted.GetKind() != kind:
+	case wanted.GetApiVersion() != apiVersion || (wanted.GetKind() != kind && !r.is("takes-any-config")):
 		return r.fail(codes.FailedPrecondition, pb.ReasonInvalidConfig, "the kind is not served")
-	case wanted.GetUid() != wanted.GetName()+"-uid" && !r.is("ignores-the-uid"), wanted.GetGeneration() > 1:
+	case wanted.GetUid() != wanted.GetName()+"-uid" && !r.is("ignores-the-uid"), wanted.GetGeneration() > 1 && !r.is("ignores-the-generation"):
 		return r.fail(codes.Unavailable, pb.ReasonConfigOutdated, "the config is another one")
 	case wanted.GetName() == "slow":
 		if r.is("ignores-the-deadline") {
@@ -255,8 +299,14 @@ func (r *reference) open(ctx context.Context, c *pb.CallContext, kind string) er
 		select {
 		case <-time.After(slowness):
 		case <-ctx.Done():
+			r.gone.Add(1)
+
 			return status.FromContextError(ctx.Err()).Err()
 		}
+	}
+
+	if r.is("holds-on-to-cancelled-calls") && r.gone.Load() > 10 {
+		return r.fail(codes.ResourceExhausted, pb.ReasonThrottled, "too many calls")
 	}
 
 	return nil
@@ -274,6 +324,13 @@ func (r *reference) Validate(_ context.Context, request *pb.ValidateRequest) (*p
 
 	switch request.GetContext().GetConfig().GetName() {
 	case "backend", "slow":
+		if r.is("finds-all-configs-invalid") {
+			answer.Verdict, answer.Message = pb.ValidateResponse_VERDICT_INVALID, "no config is good enough"
+		}
+
+		if r.is("changes-its-mind") && r.asked.Add(1)%2 == 0 {
+			answer.Verdict = pb.ValidateResponse_VERDICT_UNKNOWN
+		}
 	default:
 		answer.Verdict, answer.Message = pb.ValidateResponse_VERDICT_INVALID, "the config cannot work"
 		if r.is("invalid-without-a-message") {
@@ -293,18 +350,32 @@ func (r *reference) GetSecrets(ctx context.Context, request *pb.GetSecretsReques
 		return nil, err
 	}
 
-	if len(request.GetReads()) > batchLimit {
+	if len(request.GetReads()) > batchLimit && !r.is("takes-any-batch") {
 		return nil, r.fail(codes.InvalidArgument, pb.ReasonTooLarge, "too many reads")
 	}
 
 	seen := map[string]bool{}
 
 	for _, read := range request.GetReads() {
-		if read.GetId() == "" || read.GetKey() == "" || seen[read.GetId()] || (read.GetShape() != pb.Shape_SHAPE_VALUE && read.GetShape() != pb.Shape_SHAPE_MAP) {
+		if read.GetId()+r.when("takes-reads-without-id") == "" || read.GetKey()+r.when("takes-reads-without-key") == "" ||
+			(seen[read.GetId()] && !r.is("takes-an-id-twice")) ||
+			(read.GetShape() != pb.Shape_SHAPE_VALUE && read.GetShape() != pb.Shape_SHAPE_MAP && !r.is("guesses-the-shape")) {
 			return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "a read is malformed")
 		}
 
 		seen[read.GetId()] = true
+	}
+
+	// As where a backend answers in the order of keys, and nobody minds.
+	if r.is("loses-the-order") {
+		sorted := func(a, b *pb.SecretRead) int { return strings.Compare(a.GetKey(), b.GetKey()) }
+		ordered := slices.SortedFunc(slices.Values(request.GetReads()), sorted)
+
+		for i, read := range request.GetReads() {
+			ordered[i] = &pb.SecretRead{Id: read.GetId(), Shape: read.GetShape(), Key: ordered[i].GetKey(), Property: read.GetProperty(), Version: read.GetVersion(), KnownRevision: read.GetKnownRevision(), MetadataPolicy: read.GetMetadataPolicy()}
+		}
+
+		request.Reads = ordered
 	}
 
 	answer := &pb.GetSecretsResponse{}
@@ -370,15 +441,27 @@ func (r *reference) read(read *pb.SecretRead) *pb.SecretResult {
 
 	version := len(secret.versions)
 	if read.GetVersion() != "" {
-		if n, err := strconv.Atoi(read.GetVersion()); err == nil && n > 0 && n <= version {
+		n, err := strconv.Atoi(read.GetVersion())
+
+		switch {
+		case err == nil && n > 0 && n <= version && r.is("counts-versions-from-0"):
+			version = min(n+1, version)
+		case err == nil && n > 0 && n <= version:
 			version = n
-		} else if !r.is("latest-for-a-missing-version") {
+		case r.is("has-codes-of-its-own"):
+			return fail(99, pb.ReasonNotFound, "no such version")
+		case r.is("gives-no-reason"):
+			return fail(codes.NotFound, "", "no such version")
+		case !r.is("latest-for-a-missing-version"):
 			return fail(codes.NotFound, pb.ReasonNotFound, "no such version")
 		}
 	}
 
 	value := secret.versions[version-1]
 	result.Revision = strconv.Itoa(version)
+	if r.is("has-a-new-revision-each-time") {
+		result.Revision += "-" + strconv.FormatInt(r.asked.Add(1), 10)
+	}
 
 	if known := read.GetKnownRevision(); known == result.GetRevision() || (known != "" && r.is("always-not-modified")) {
 		result.Revision = known
@@ -414,6 +497,10 @@ func (r *reference) read(read *pb.SecretRead) *pb.SecretResult {
 			}
 		}
 
+		if n := len(m.GetEntries()); n > 0 && r.is("leaves-out-a-map-key") {
+			m.Entries = m.GetEntries()[1:]
+		}
+
 		result.Outcome = &pb.SecretResult_Map{Map: m}
 	case read.GetProperty() != "":
 		part, ok := object[read.GetProperty()]
@@ -421,12 +508,20 @@ func (r *reference) read(read *pb.SecretRead) *pb.SecretResult {
 			return fail(codes.NotFound, pb.ReasonPropertyNotFound, "no such property in "+value)
 		}
 
-		if !ok {
+		if !ok && !r.is("takes-missing-properties-for-empty") {
 			return fail(codes.NotFound, pb.ReasonPropertyNotFound, "no such property")
+		}
+
+		if r.is("quotes-properties") {
+			part = strconv.Quote(part)
 		}
 
 		result.Outcome = &pb.SecretResult_Value{Value: []byte(part)}
 	default:
+		if key == "app/one" && r.is("adds-a-newline") {
+			value += "\n"
+		}
+
 		if r.is("takes-values-for-text") {
 			value = strings.ToValidUTF8(value, "?")
 		}
@@ -443,8 +538,12 @@ func (r *reference) FindSecrets(request *pb.FindSecretsRequest, stream grpc.Serv
 	}
 
 	expression, err := regexp.Compile(request.GetNameRegexp())
-	if err != nil {
+	if err != nil && !r.is("takes-bad-expressions-for-texts") {
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "name_regexp is not RE2")
+	}
+
+	if err != nil || r.is("ignores-the-expression") {
+		expression = regexp.MustCompile("")
 	}
 
 	r.mu.Lock()
@@ -464,12 +563,26 @@ func (r *reference) FindSecrets(request *pb.FindSecretsRequest, stream grpc.Serv
 
 	r.mu.Unlock()
 
-	if limit := int(request.GetMaxResults()); limit > 0 && len(found) > limit {
+	if len(found) == 0 && r.is("finds-nothing-with-an-error") {
+		return r.fail(codes.NotFound, pb.ReasonNotFound, "nothing matches")
+	}
+
+	if r.is("finds-other-values") {
+		for _, entry := range found {
+			entry.Value = []byte("what-was-there-before")
+		}
+	}
+
+	if limit := int(request.GetMaxResults()); limit > 0 && (len(found) > limit || (len(found) == limit && r.is("refuses-the-largest-find"))) {
 		if !r.is("cuts-a-find") {
 			return r.fail(codes.ResourceExhausted, pb.ReasonTooLarge, "too many match")
 		}
 
 		found = found[:limit]
+	}
+
+	if r.is("leaves-out-the-last") && len(found) > 1 {
+		found = found[:len(found)-1]
 	}
 
 	if r.is("finds-twice") && len(found) > 0 {
@@ -490,7 +603,7 @@ func (r *reference) PushSecret(ctx context.Context, request *pb.PushSecretReques
 		return nil, err
 	}
 
-	if request.GetKey() == "" {
+	if request.GetKey()+r.when("pushes-without-key") == "" {
 		return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "no key")
 	}
 
@@ -526,7 +639,9 @@ func (r *reference) PushSecret(ctx context.Context, request *pb.PushSecretReques
 		return &pb.PushSecretResponse{Changed: adopted, Revision: revision()}, nil
 	}
 
-	secret.versions = append(secret.versions, value)
+	if fresh || !r.is("keeps-the-first-value") {
+		secret.versions = append(secret.versions, value)
+	}
 
 	for watcher := range r.watchers {
 		select {
@@ -543,7 +658,7 @@ func (r *reference) DeleteSecret(ctx context.Context, request *pb.DeleteSecretRe
 		return nil, err
 	}
 
-	if request.GetKey() == "" {
+	if request.GetKey()+r.when("deletes-without-key") == "" {
 		return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "no key")
 	}
 
@@ -553,6 +668,8 @@ func (r *reference) DeleteSecret(ctx context.Context, request *pb.DeleteSecretRe
 	secret := r.secrets[request.GetKey()]
 
 	switch {
+	case secret != nil && r.is("only-says-that-it-deletes"):
+		return &pb.DeleteSecretResponse{Changed: true}, nil
 	case secret == nil && r.is("deletes-once"):
 		return nil, r.fail(codes.NotFound, pb.ReasonNotFound, "no such secret")
 	case secret == nil:
@@ -575,7 +692,7 @@ func (r *reference) SecretExists(ctx context.Context, request *pb.SecretExistsRe
 		return nil, err
 	}
 
-	if request.GetKey() == "" {
+	if request.GetKey()+r.when("looks-without-key") == "" {
 		return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "no key")
 	}
 
@@ -583,13 +700,17 @@ func (r *reference) SecretExists(ctx context.Context, request *pb.SecretExistsRe
 	defer r.mu.Unlock()
 
 	secret := r.secrets[request.GetKey()]
+	if r.is("sees-everything") || r.is("sees-nothing") {
+		return &pb.SecretExistsResponse{Exists: r.is("sees-everything")}, nil
+	}
+
 	if secret == nil {
 		return &pb.SecretExistsResponse{}, nil
 	}
 
 	_, has := secret.object()[request.GetProperty()]
 
-	return &pb.SecretExistsResponse{Exists: has || request.GetProperty() == ""}, nil
+	return &pb.SecretExistsResponse{Exists: has || request.GetProperty() == "" || r.is("sees-all-properties")}, nil
 }
 
 func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
@@ -614,7 +735,12 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 		delete(r.watchers, changes)
 	}()
 
-	if err := stream.Send(&pb.WatchResponse{}); err != nil {
+	first := &pb.WatchResponse{}
+	if r.is("watches-from-the-start") {
+		first.Keys = []string{"db"}
+	}
+
+	if err := stream.Send(first); err != nil {
 		return err
 	}
 
@@ -623,6 +749,10 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 		case <-stream.Context().Done():
 			return nil
 		case key := <-changes:
+			if r.is("watches-in-silence") {
+				continue
+			}
+
 			if err := stream.Send(&pb.WatchResponse{Keys: []string{key}}); err != nil {
 				return err
 			}
@@ -636,7 +766,7 @@ func (r *reference) Generate(ctx context.Context, request *pb.GenerateRequest) (
 	}
 
 	key := request.GetIdempotencyKey()
-	if key == "" {
+	if key+r.when("generates-without-key") == "" {
 		return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "no idempotency key")
 	}
 
@@ -648,10 +778,18 @@ func (r *reference) Generate(ctx context.Context, request *pb.GenerateRequest) (
 	}
 
 	value := "generated-" + rand.Text()
+	if r.is("generates-the-same") {
+		value = "generated-once"
+	}
+
 	made := &pb.GenerateResponse{Entries: []*pb.SecretEntry{{Key: "token", Value: []byte(value)}}, State: []byte(key)}
 
 	if r.is("keeps-the-value-in-the-state") {
 		made.State = []byte(key + " " + value)
+	}
+
+	if r.is("generates-nothing") {
+		made.Entries = nil
 	}
 
 	r.made[key] = made
@@ -666,6 +804,14 @@ func (r *reference) Cleanup(_ context.Context, request *pb.CleanupRequest) (*pb.
 
 	if r.is("cleans-up-with-the-config-alone") && request.GetContext().GetConfig().GetUid() != "token-uid" {
 		return nil, r.fail(codes.FailedPrecondition, pb.ReasonInvalidConfig, "the config is gone")
+	}
+
+	if r.is("cleans-up-never") {
+		return nil, r.fail(codes.Internal, pb.ReasonInternal, "this is not implemented")
+	}
+
+	if r.is("cleans-up-with-state-alone") && len(request.GetState()) == 0 {
+		return nil, r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "no state")
 	}
 
 	r.mu.Lock()
@@ -715,7 +861,12 @@ func (r *reference) serve(address, dir string) error {
 		return err
 	}
 
-	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(messageLimit), grpc.MaxSendMsgSize(maxAnswer)}
+	limit := int(r.limit()) //nolint:gosec // small
+	if r.is("takes-any-request") {
+		limit = maxAnswer
+	}
+
+	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(maxAnswer)}
 
 	var secured *tls.Config
 
@@ -725,14 +876,17 @@ func (r *reference) serve(address, dir string) error {
 		}
 
 		switch {
-		case r.is("speaks-plain-text"):
-			listener = &sniffing{Listener: listener, config: secured}
+		case r.is("speaks-plain-text"), r.is("speaks-tls-1.1"):
+			// gRPC for Go has no ciphers that are as old as TLS 1.1.
+			listener = &sniffing{Listener: listener, config: secured, plain: r.is("speaks-plain-text")}
 		case !r.is("ignores-the-deadline"):
 			options = append(options, grpc.Creds(credentials.NewTLS(secured)))
 		}
 	}
 
 	server, state := grpc.NewServer(options...), health.NewServer()
+	r.state = state
+
 	pb.RegisterProviderInfoServer(server, r)
 	pb.RegisterSecretStoreServer(server, r)
 	pb.RegisterGeneratorServer(server, r)
@@ -800,6 +954,10 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{own},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 		VerifyConnection: func(state tls.ConnectionState) error {
+			if r.is("locks-everybody-out-after-a-stranger") && r.strangers.Load() {
+				return errors.New("there was a stranger")
+			}
+
 			if len(state.PeerCertificates) == 0 || r.is("lets-in-any-client-of-the-authority") {
 				return nil
 			}
@@ -810,6 +968,8 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 				}
 			}
 
+			r.strangers.Store(true)
+
 			return errors.New("the certificate is not the operator's")
 		},
 	}
@@ -819,6 +979,8 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 		secured.ClientAuth = tls.VerifyClientCertIfGiven
 	case "lets-in-who-says-operator":
 		secured.ClientAuth = tls.RequireAnyClientCert
+	case "speaks-tls-1.1":
+		secured.MinVersion = tls.VersionTLS11
 	case "speaks-tls-1.2":
 		secured.MinVersion = tls.VersionTLS12
 	}
@@ -831,6 +993,7 @@ type sniffing struct {
 	net.Listener
 
 	config *tls.Config
+	plain  bool
 }
 
 func (s *sniffing) Accept() (net.Conn, error) {
@@ -845,7 +1008,7 @@ func (s *sniffing) Accept() (net.Conn, error) {
 	}
 
 	again := &rewound{Conn: conn, rest: bytes.NewReader(first[:])}
-	if first[0] != 0x16 {
+	if first[0] != 0x16 && s.plain {
 		return again, nil
 	}
 
