@@ -29,7 +29,11 @@ func target(fault string) Target {
 	}
 
 	return Target{
-		Command: &Command{Args: []string{program, "--listen={address}", "--tls-dir={tlsDir}"}, Env: []string{faultEnv + "=" + fault}},
+		Command: &Command{Args: []string{program, "--listen={address}", "--tls-dir={tlsDir}"}, Env: []string{
+			faultEnv + "=" + fault,
+			// The race detector would wait a second before each end.
+			"GORACE=atexit_sleep_ms=0",
+		}},
 		Profile: Full, Config: *config("Memory", "backend"), Fixtures: fixtures(),
 	}
 }

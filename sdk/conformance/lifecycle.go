@@ -90,7 +90,9 @@ func (r *run) end(ctx context.Context) *ending {
 	}()
 
 	// The call has to be there before the signal is.
-	time.Sleep(500 * time.Millisecond)
+	if r.target.Fixtures.Slow != nil {
+		time.Sleep(500 * time.Millisecond)
+	}
 
 	began := time.Now()
 	r.process.terminate()
