@@ -215,7 +215,7 @@ func (k *conformanceKit) fake(t *testing.T) {
 	apply(t, ns, strings.ReplaceAll(config, "NAME", "slow")+data+"  latency: 2500ms\n")
 	apply(t, ns, strings.ReplaceAll(config, "NAME", "invalid")+"\n  error: {code: Unauthenticated, message: the login is refused}\n")
 
-	k.run(t, "fake", map[string]any{
+	target := map[string]any{
 		"config": configOf(t, "Fake", ns, "backend"),
 		"fixtures": map[string]any{
 			"secrets": []any{
@@ -235,6 +235,20 @@ func (k *conformanceKit) fake(t *testing.T) {
 			"invalidConfig": configOf(t, "Fake", ns, "invalid"),
 			"slow":          map[string]any{"config": configOf(t, "Fake", ns, "slow"), "key": "app/db"},
 		},
+	}
+
+	k.run(t, "fake", target)
+
+	t.Run("over a socket", func(t *testing.T) {
+		// A socket's path is short.
+		dir, err := os.MkdirTemp("", "kit") //nolint:usetesting // t.TempDir is too long for a socket's path
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+
+		target["address"] = "unix://" + filepath.Join(dir, "p.sock")
+		k.run(t, "fake", target)
 	})
 }
 

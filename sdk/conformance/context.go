@@ -15,10 +15,10 @@ func contextTests() []Test {
 	read := Needs{Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ}}
 
 	return []Test{
-		{ID: "context.store-stays-in-its-namespace", Why: "Otherwise a namespace's users read what another namespace's credentials open.", Run: storeStays},
-		{ID: "context.cluster-store-authenticates-where-it-may", Why: "A ClusterSecretStore uses its config's credentials or its user's, and nobody else's.", Run: clusterStoreStays},
-		{ID: "context.is-complete", Why: "Whatever a provider keeps it keys by the context: a part that is missing makes two callers one.", Run: contextIsComplete},
-		{ID: "context.store-kind-is-known", Why: "Which namespaces may stand together depends on the kind.", Run: storeKindIsKnown},
+		{ID: "context.store-stays-in-its-namespace", Why: "Otherwise a namespace's users read what another namespace's credentials open.", Needs: Needs{Store: true}, Run: storeStays},
+		{ID: "context.cluster-store-authenticates-where-it-may", Why: "A ClusterSecretStore uses its config's credentials or its user's, and nobody else's.", Needs: Needs{Store: true}, Run: clusterStoreStays},
+		{ID: "context.is-complete", Why: "Whatever a provider keeps it keys by the context: a part that is missing makes two callers one.", Needs: Needs{Store: true}, Run: contextIsComplete},
+		{ID: "context.store-kind-is-known", Why: "Which namespaces may stand together depends on the kind.", Needs: Needs{Store: true}, Run: storeKindIsKnown},
 		{ID: "context.use-is-on-behalf-of-a-namespace", Why: "Only a validation is on nobody's behalf.", Needs: read, Run: useIsOnBehalf},
 		{ID: "context.config-uid-is-checked", Why: "A config that was deleted and made again is another one.", Needs: read, Run: uidIsChecked},
 		{ID: "context.config-generation-is-awaited", Why: "A provider that does not see the latest config yet must not answer by an older one.", Needs: read, Run: generationIsAwaited},
@@ -140,7 +140,7 @@ func kindIsKnown(ctx context.Context, t *T) {
 
 func validateTests() []Test {
 	return []Test{
-		{ID: "validate.valid", Why: "A store is ready when its config is valid.", Run: func(ctx context.Context, t *T) {
+		{ID: "validate.valid", Why: "A store is ready when its config is valid.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			answer, err := t.validate(ctx, func(*pb.CallContext) {})
 			t.must("Validate of the target's config", err)
 
@@ -148,7 +148,7 @@ func validateTests() []Test {
 				t.Errorf("Validate of the target's config: the verdict is %s", verdict)
 			}
 		}},
-		{ID: "validate.repeated", Why: "Validation has no effect.", Run: func(ctx context.Context, t *T) {
+		{ID: "validate.repeated", Why: "Validation has no effect.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			first, err := t.validate(ctx, func(*pb.CallContext) {})
 			t.must("Validate", err)
 
@@ -160,14 +160,14 @@ func validateTests() []Test {
 			}
 		}},
 		{
-			ID: "validate.invalid", Why: "Who made a mistake in a config is told which.", Needs: Needs{Fixtures: []Fixture{FixtureInvalidConfig}},
+			ID: "validate.invalid", Why: "Who made a mistake in a config is told which.", Needs: Needs{Store: true, Fixtures: []Fixture{FixtureInvalidConfig}},
 			Run: func(ctx context.Context, t *T) {
 				answer, err := t.validate(ctx, func(c *pb.CallContext) { c.Config = t.target().Fixtures.InvalidConfig.wire() })
 				t.must("Validate of fixtures.invalidConfig", err)
 				t.invalid("Validate of fixtures.invalidConfig", answer)
 			},
 		},
-		{ID: "validate.config-that-does-not-exist", Why: "A store whose config is gone is not ready.", Run: func(ctx context.Context, t *T) {
+		{ID: "validate.config-that-does-not-exist", Why: "A store whose config is gone is not ready.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			const what = "Validate of a config that does not exist"
 
 			answer, err := t.validate(ctx, func(c *pb.CallContext) {

@@ -34,9 +34,12 @@ func wireTests() []Test {
 }
 
 // unknown adds a field that no version of the protocol has.
-func unknown(message proto.Message) {
+func unknown(message proto.Message) { padded(message, 16) }
+
+// padded adds such a field of some size.
+func padded(message proto.Message, size int) {
 	field := protowire.AppendTag(nil, 536870000, protowire.BytesType)
-	message.ProtoReflect().SetUnknown(protowire.AppendString(field, "of a newer version"))
+	message.ProtoReflect().SetUnknown(protowire.AppendString(field, strings.Repeat("x", size)))
 }
 
 func unknownFields(ctx context.Context, t *T) {
@@ -69,10 +72,11 @@ func largeRequest(ctx context.Context, t *T) {
 		t.Skip("the provider names no limit, or one that is not below %d bytes", maxAnswer)
 	}
 
+	about := &pb.GetInfoRequest{}
+	padded(about, int(limit))
+
 	// gRPC itself may refuse it, and says so in its own words.
-	_, err := t.store().Validate(exempt(ctx), &pb.ValidateRequest{Context: t.with(func(c *pb.CallContext) {
-		c.SourceNamespace, c.Store.Name = "", strings.Repeat("x", int(limit)) //nolint:gosec // compared above
-	})})
+	_, err := pb.NewProviderInfoClient(t.run.conn).GetInfo(exempt(ctx), about)
 	t.refused(fmt.Sprintf("a request of more than limits.max_message_bytes, which is %d", limit), err, codes.ResourceExhausted, codes.InvalidArgument, codes.OutOfRange)
 
 	_, err = pb.NewProviderInfoClient(t.run.conn).GetInfo(ctx, &pb.GetInfoRequest{})

@@ -287,6 +287,8 @@ func (r *reference) open(ctx context.Context, c *pb.CallContext, kind string) er
 	switch {
 	case c.GetSourceNamespace() == "" && !r.is("reads-on-nobodys-behalf"):
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the source namespace is empty")
+	case wanted.GetApiVersion() == apiVersion && wanted.GetKind() != kind && (wanted.GetKind() == "Memory" || wanted.GetKind() == "Token"):
+		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the kind cannot do this")
 	case wanted.GetApiVersion() != apiVersion || (wanted.GetKind() != kind && !r.is("takes-any-config")):
 		return r.fail(codes.FailedPrecondition, pb.ReasonInvalidConfig, "the kind is not served")
 	case wanted.GetUid() != wanted.GetName()+"-uid" && !r.is("ignores-the-uid"), wanted.GetGeneration() > 1 && !r.is("ignores-the-generation"):

@@ -150,6 +150,8 @@ func (r *run) applies(needs Needs) (Outcome, string) {
 	unix := strings.HasPrefix(r.target.Address, "unix://")
 
 	switch {
+	case needs.Store && r.kind.GetService() == pb.Service_SERVICE_GENERATOR:
+		return Skipped, "the kind is a generator's, and no store is made with it"
 	case needs.TLS && unix:
 		return Skipped, "a unix socket has no TLS: whoever may open it is let in"
 	case needs.Writes && r.target.Profile != Full:

@@ -186,8 +186,8 @@ type Fixtures struct {
 type Secret struct {
 	// Key by which it is read.
 	Key string `json:"key"`
-	// Value as text, Binary as base64, or ValueFile with the bytes: the whole of
-	// the latest version.
+	// Value as text, Binary as base64, or ValueFile with the bytes, which Load
+	// reads: the whole of the latest version.
 	Value     *string `json:"value,omitempty"`
 	Binary    []byte  `json:"binary,omitempty"`
 	ValueFile string  `json:"valueFile,omitempty"`
@@ -377,6 +377,10 @@ func (t *Target) checkEndpoint() []error {
 	if t.TLS != nil {
 		if t.TLS.CAFile == "" {
 			errs = append(errs, errors.New("tls.caFile: is missing; give the authority of the provider's certificate"))
+		}
+
+		if (t.TLS.CertFile == "") != (t.TLS.KeyFile == "") {
+			errs = append(errs, errors.New("tls: certFile and keyFile belong together; give both or neither"))
 		}
 
 		if own := t.TLS.CertFile != "" && t.TLS.KeyFile != ""; own == (t.TLS.CAKeyFile != "") {

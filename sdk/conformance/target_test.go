@@ -215,6 +215,28 @@ func TestLeftOut(t *testing.T) {
 		}
 	})
 
+	t.Run("a generator's kind", func(t *testing.T) {
+		t.Parallel()
+
+		tested := target("")
+		tested.Config, tested.Fixtures = *config("Token", "token"), Fixtures{Generator: &Generation{}}
+		report := conform(t, tested)
+
+		if !report.Conformant {
+			t.Errorf("it does not conform:\n%s", failures(report))
+		}
+
+		if got := of(report, "validate.valid"); got.Outcome != Skipped || !strings.Contains(got.Message, "generator's") {
+			t.Errorf("validate.valid: %s", got.line())
+		}
+
+		for _, claim := range report.Claims {
+			if claim.Outcome != Pass || (claim.Capability != "GENERATE" && claim.Capability != "CLEANUP") {
+				t.Errorf("the claim of %s: %s (%s)", claim.Capability, claim.Outcome, claim.Message)
+			}
+		}
+	})
+
 	t.Run("without fixtures", func(t *testing.T) {
 		t.Parallel()
 

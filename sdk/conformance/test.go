@@ -39,6 +39,9 @@ func (t Test) Area() string {
 type Needs struct {
 	// Capabilities that the kind claims; without them the test does not apply.
 	Capabilities []pb.Capability
+	// Store says that it calls what every kind of store serves: the kind is no
+	// generator's.
+	Store bool
 	// Writes says that the backend is changed: profile full.
 	Writes bool
 	// Fixtures that must be given; without them the test is not exercised.
