@@ -72,6 +72,10 @@ func (r *run) bare(ctx context.Context, method string, request proto.Message, de
 		return codes.Canceled, nil
 	}
 
+	for name, values := range response.Trailer {
+		r.record.note("the trailer "+name+" of a call past its deadline", strings.Join(values, " "))
+	}
+
 	text := response.Trailer.Get("Grpc-Status")
 	if text == "" {
 		text = response.Header.Get("Grpc-Status")

@@ -89,6 +89,14 @@ func (r *record) veil(text string) string {
 	return text
 }
 
+// note keeps a text that a provider wrote.
+func (r *record) note(where, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.texts = append(r.texts, seenText{where, text})
+}
+
 // leaks are the places that hold a value, and whether there was any value and
 // any text to look for.
 func (r *record) leaks() (places []string, looked bool) {

@@ -79,6 +79,11 @@ func Run(ctx context.Context, target Target, options Options) (Report, error) {
 		return Report{}, fmt.Errorf("cannot use the target: %w", errors.Join(errs...))
 	}
 
+	tests := slices.DeleteFunc(Tests(), func(test Test) bool { return options.Only != nil && !options.Only.MatchString(test.ID) })
+	if len(tests) == 0 {
+		return Report{}, fmt.Errorf("no test has an id that matches %q", options.Only)
+	}
+
 	if options.Progress == nil {
 		options.Progress = io.Discard
 	}
@@ -100,11 +105,7 @@ func Run(ctx context.Context, target Target, options Options) (Report, error) {
 
 	report := r.begin(began)
 
-	for _, test := range Tests() {
-		if options.Only != nil && !options.Only.MatchString(test.ID) {
-			continue
-		}
-
+	for _, test := range tests {
 		result := r.one(ctx, test)
 		report.Tests = append(report.Tests, result)
 

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -306,6 +307,14 @@ func (t *Target) resolve(dir string) error {
 		t.Fixtures.credentials = append(t.Fixtures.credentials, strings.TrimSpace(string(text)))
 	}
 
+	// A name without a folder is looked for in PATH.
+	if t.Command != nil && len(t.Command.Args) > 0 && strings.ContainsRune(t.Command.Args[0], filepath.Separator) {
+		// Without a folder it would now be looked for in PATH.
+		if t.Command.Args[0] = within(dir, t.Command.Args[0]); !strings.ContainsRune(t.Command.Args[0], filepath.Separator) {
+			t.Command.Args[0] = "." + string(filepath.Separator) + t.Command.Args[0]
+		}
+	}
+
 	if t.TLS != nil {
 		for _, path := range []*string{&t.TLS.CAFile, &t.TLS.CAKeyFile, &t.TLS.CertFile, &t.TLS.KeyFile} {
 			*path = within(dir, *path)
@@ -372,6 +381,10 @@ func (t *Target) checkEndpoint() []error {
 
 	if t.Command != nil && (len(t.Command.Args) == 0 || t.Command.Args[0] == "") {
 		errs = append(errs, errors.New("command.args: is empty; give the program and its arguments"))
+	}
+
+	if t.Command != nil && t.TLS != nil && t.TLS.CAKeyFile == "" && strings.Contains(strings.Join(slices.Concat(t.Command.Args, t.Command.Env), " "), "{tlsDir}") {
+		errs = append(errs, errors.New("command: {tlsDir} holds what the kit makes; give tls.caKeyFile too, or leave tls out"))
 	}
 
 	if t.TLS != nil {

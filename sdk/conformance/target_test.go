@@ -3,6 +3,7 @@ package conformance
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -47,6 +48,8 @@ func TestLoadExplains(t *testing.T) {
 		{"a socket with TLS", "it has none", "address: unix:///run/p.sock\ntls: {caFile: a, caKeyFile: b}" + config, "tls: a unix socket has none"},
 		{"no TLS", "plain text is never meant", "address: 127.0.0.1:1" + config, "tls: is missing"},
 		{"two ways to be the operator", "one of them would be ignored", "address: 127.0.0.1:1\ntls: {caFile: a, caKeyFile: b, certFile: c, keyFile: d}" + config, "either caKeyFile"},
+		{"half a certificate", "the other half would be missed later", "address: 127.0.0.1:1\ntls: {caFile: a, certFile: c}" + config, "tls: certFile and keyFile belong together"},
+		{"a folder that stays empty", "the provider would not start, and not say why", "command: {args: [x, \"{tlsDir}\"]}\ntls: {caFile: a, certFile: c, keyFile: d}" + config, "command: {tlsDir}"},
 		{"an empty command", "nothing could be started", "command: {args: []}" + config, "command.args: is empty"},
 		{"no config", "each missing part is named", "command: {args: [x]}", "config.uid: is missing"},
 		{"a profile", "what is meant is never guessed", validTarget + "profile: write\n", `profile: "write" is neither`},
@@ -107,7 +110,7 @@ func TestLoad(t *testing.T) {
 		"value": "from-a-file", "token": "the-credential\n",
 		"target.yaml": validTarget + `
 profile: full
-command: {args: [provider], stopTimeout: 5s}
+command: {args: [./provider], stopTimeout: 5s}
 fixtures:
   credentialFiles: [token]
   secrets: [{key: a, valueFile: value}]
@@ -129,6 +132,10 @@ fixtures:
 
 	if got := target.TLS.CAFile; got != filepath.Join(dir, "ca.crt") {
 		t.Errorf("tls.caFile is %q, not beside the target", got)
+	}
+
+	if got := target.Command.Args[0]; got != filepath.Join(dir, "provider") {
+		t.Errorf("the program is %q, not beside the target", got)
 	}
 
 	if got := target.canaries(); !slices.Contains(got, "from-a-file") || !slices.Contains(got, "the-credential") {
@@ -353,6 +360,41 @@ func TestEndpoints(t *testing.T) {
 			t.Errorf("not exercised (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// The kit asks for the protocol, and for nothing that only gRPC for Go does.
+func TestAnotherLanguage(t *testing.T) {
+	t.Parallel()
+
+	node, err := exec.LookPath("node")
+	if err != nil {
+		t.Skip("there is no node: ", err)
+	}
+
+	text := func(s string) *string { return &s }
+	report := conform(t, Target{
+		Command: &Command{Args: []string{node, filepath.Join("testdata", "provider.mjs"), "--listen={address}", "--tls-dir={tlsDir}"}},
+		Config:  *config("Memory", "backend"),
+		Fixtures: Fixtures{
+			Secrets: []Secret{
+				{
+					Key: "db", Value: text(`{"password":"db-password-1","user":"db-user-1"}`), Properties: map[string]string{"password": "db-password-1"},
+					MissingProperty: "nothing", Map: map[string]string{"password": "db-password-1", "user": "db-user-1"},
+				},
+				{Key: "text", Value: text("a-plain-text")},
+			},
+			MissingKey: "nothing", InvalidConfig: config("Memory", "invalid"), Slow: &Slow{Config: *config("Memory", "slow"), Key: "db"},
+		},
+	})
+
+	if !report.Conformant || report.Counts.Passed < 60 {
+		t.Errorf("it does not conform, or little was tested: %+v\n%s", report.Counts, failures(report))
+	}
+
+	// Of what a read may ask for it has no versions, no metadata and no bytes.
+	if diff := cmp.Diff([]string{"read.binary", "read.metadata", "read.missing-version-is-not-found", "read.version"}, with(report, NotExercised)); diff != "" {
+		t.Errorf("not exercised (-want +got):\n%s", diff)
+	}
 }
 
 // Without a provider there is nothing to report.
