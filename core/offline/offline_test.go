@@ -91,13 +91,13 @@ func TestRender(t *testing.T) {
 		t.Errorf("what is absent is told as the operator tells it: %v", err)
 	}
 
-	es.Spec.Target.DeletionPolicy = esv1.DeletionDelete
+	es.Spec.Target.DeletionPolicy = esv1.DeletionMerge
 
 	if target, err := Render(t.Context(), es, one{}, nil, Options{LeftDelimiter: "<<", RightDelimiter: ">>"}); err == nil || target != nil {
 		t.Errorf("a template of what is absent: %+v, %v", target, err)
 	}
 
-	es.Spec.Target.Template = nil
+	es.Spec.Target.DeletionPolicy = esv1.DeletionDelete
 
 	if target, err := Render(t.Context(), es, one{}, nil, Options{}); err != nil || target.Fate() != Deleted || len(target.Absent) != 1 {
 		t.Errorf("the deletion policy decides: %+v, %v", target, err)

@@ -260,11 +260,31 @@ type Provider struct {
 	// TLSDir holds its certificate.
 	TLSDir string
 
+	// provider whose program it is.
+	provider     string
 	installation *Installation
 	process      *process.Process
 	mount        *secretmount.Mount
 	args         []string
 	metrics      int
+}
+
+// Instance is a process of a provider.
+type Instance struct {
+	// Provider of this repository, such as "fake".
+	Provider string
+	// Name of the SecretProvider; empty means that of the provider.
+	Name string
+	// Socket to listen on; empty means a port of loopback.
+	Socket string
+	// TLS of the registration, and the folder with the certificates. Without a
+	// folder the operator issues them.
+	TLS    v2alpha1.ProviderTLS
+	TLSDir string
+	// AllowedNamespaces of the registration.
+	AllowedNamespaces []string
+	// Flags of the process besides.
+	Flags []string
 }
 
 // StartProvider installs a provider of this repository, registers it, starts
@@ -275,39 +295,59 @@ func (i *Installation) StartProvider(ctx context.Context, name string) (*Provide
 		return nil, err
 	}
 
-	port, err := freePort()
+	p, err := i.StartInstance(ctx, Instance{Provider: name})
 	if err != nil {
 		return nil, err
 	}
 
-	p := &Provider{Name: name, installation: i, Address: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), TLSDir: filepath.Join(i.dir, name, "tls")}
+	return p, p.WaitReady(ctx)
+}
+
+// StartInstance registers a process of a provider that StartProvider has
+// installed, and starts it.
+func (i *Installation) StartInstance(ctx context.Context, instance Instance) (*Provider, error) {
+	if instance.Name == "" {
+		instance.Name = instance.Provider
+	}
+
+	listen, address := "unix://"+instance.Socket, "unix://"+instance.Socket
+
+	if instance.Socket == "" {
+		port, err := freePort()
+		if err != nil {
+			return nil, err
+		}
+
+		listen = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		address = listen
+	}
+
+	namespace := providerNamespace(instance.Provider)
+	p := &Provider{Name: instance.Name, provider: instance.Provider, installation: i, Address: address, TLSDir: instance.TLSDir}
 	i.providers = append(i.providers, p)
 
-	namespace := providerNamespace(name)
+	managed := instance.TLSDir == "" && instance.Socket == "" && (instance.TLS.Mode == "" || instance.TLS.Mode == v2alpha1.TLSModeManaged)
+	if managed {
+		p.TLSDir = filepath.Join(i.dir, instance.Name, "tls")
+		instance.TLS.CertificateSecretRef = &v2alpha1.CertificateSecretReference{Namespace: namespace}
+	}
+
 	registration := &v2alpha1.SecretProvider{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: v2alpha1.SecretProviderSpec{
-			Address: p.Address,
-			TLS:     &v2alpha1.ProviderTLS{CertificateSecretRef: &v2alpha1.CertificateSecretReference{Namespace: namespace}},
-		},
+		ObjectMeta: metav1.ObjectMeta{Name: instance.Name},
+		Spec:       v2alpha1.SecretProviderSpec{Address: p.Address, TLS: &instance.TLS, AllowedNamespaces: instance.AllowedNamespaces},
 	}
 
 	if err := i.Client.Create(ctx, registration); err != nil {
-		return nil, fmt.Errorf("cannot register provider %q: %w", name, err)
+		return nil, fmt.Errorf("cannot register provider %q: %w", instance.Name, err)
 	}
 
-	if p.mount, err = secretmount.Start(i.Clientset, types.NamespacedName{Namespace: namespace, Name: name + "-tls"}, p.TLSDir); err != nil {
-		return nil, err
+	if managed {
+		if err := p.mountCertificate(ctx, namespace); err != nil {
+			return nil, err
+		}
 	}
 
-	waiting, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-
-	if err := p.mount.Wait(waiting); err != nil {
-		return nil, err
-	}
-
-	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: namespace, Name: providerAccount(name)})
+	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: namespace, Name: providerAccount(instance.Provider)})
 	if err != nil {
 		return nil, err
 	}
@@ -317,15 +357,30 @@ func (i *Installation) StartProvider(ctx context.Context, name string) (*Provide
 	}
 
 	p.args = []string{
-		"--kubeconfig", kubeconfig, "--listen", p.Address, "--tls-dir", p.TLSDir, "--shutdown-grace", "5s",
+		"--kubeconfig", kubeconfig, "--listen", listen, "--shutdown-grace", "5s",
 		"--metrics-listen", net.JoinHostPort("127.0.0.1", strconv.Itoa(p.metrics)), "--log-format", "text",
 	}
 
-	if err := p.Start(ctx); err != nil {
-		return nil, err
+	if p.TLSDir != "" {
+		p.args = append(p.args, "--tls-dir", p.TLSDir)
 	}
 
-	return p, p.WaitReady(ctx)
+	p.args = append(p.args, instance.Flags...)
+
+	return p, p.Start(ctx)
+}
+
+// mountCertificate keeps the certificate that the operator issues in files, as
+// the kubelet does.
+func (p *Provider) mountCertificate(ctx context.Context, namespace string) (err error) {
+	if p.mount, err = secretmount.Start(p.installation.Clientset, types.NamespacedName{Namespace: namespace, Name: p.Name + "-tls"}, p.TLSDir); err != nil {
+		return err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+
+	return p.mount.Wait(ctx)
 }
 
 func providerNamespace(name string) string { return "provider-" + name }
@@ -375,7 +430,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	var err error
 
 	p.process, err = process.Start(ctx, process.Options{
-		Name: "provider-" + p.Name, Path: filepath.Join(p.installation.binaries, "provider-"+p.Name), Args: p.args,
+		Name: "provider-" + p.Name, Path: filepath.Join(p.installation.binaries, "provider-"+p.provider), Args: p.args,
 		Log: p.installation.options.Log, Env: environment(),
 	})
 	if err != nil {

@@ -179,23 +179,12 @@ func storeCondition(t *testing.T, store client.Object, reason string, texts ...s
 	var message string
 
 	eventually(t, func(ctx context.Context) error {
-		if err := product.Client.Get(ctx, client.ObjectKeyFromObject(store), store); err != nil {
+		ready, err := storeReady(ctx, store)
+		if err != nil {
 			return err
 		}
 
-		var conditions []metav1.Condition
-
-		switch s := store.(type) {
-		case *v2alpha1.SecretStore:
-			conditions = s.Status.Conditions
-		case *v2alpha1.ClusterSecretStore:
-			conditions = s.Status.Conditions
-		case *v2alpha1.SecretProvider:
-			conditions = s.Status.Conditions
-		}
-
-		ready := meta.FindStatusCondition(conditions, v2alpha1.ConditionReady)
-		if ready == nil || ready.Reason != reason {
+		if ready.Reason != reason {
 			return fmt.Errorf("%s is not %s: %+v", store.GetName(), reason, ready)
 		}
 
@@ -211,6 +200,46 @@ func storeCondition(t *testing.T, store client.Object, reason string, texts ...s
 	})
 
 	return message
+}
+
+// storeReady is a store's or a registration's Ready condition.
+func storeReady(ctx context.Context, store client.Object) (metav1.Condition, error) {
+	if err := product.Client.Get(ctx, client.ObjectKeyFromObject(store), store); err != nil {
+		return metav1.Condition{}, err
+	}
+
+	var conditions []metav1.Condition
+
+	switch s := store.(type) {
+	case *v2alpha1.SecretStore:
+		conditions = s.Status.Conditions
+	case *v2alpha1.ClusterSecretStore:
+		conditions = s.Status.Conditions
+	case *v2alpha1.SecretProvider:
+		conditions = s.Status.Conditions
+	}
+
+	ready := meta.FindStatusCondition(conditions, v2alpha1.ConditionReady)
+	if ready == nil {
+		return metav1.Condition{}, fmt.Errorf("%s has no Ready condition", store.GetName())
+	}
+
+	return *ready, nil
+}
+
+// becomes waits longer than storeCondition: for what is tried again only now
+// and then.
+func becomes(t *testing.T, store client.Object, reason string) {
+	t.Helper()
+
+	within(t, 90*time.Second, func(ctx context.Context) error {
+		ready, err := storeReady(ctx, store)
+		if err == nil && ready.Reason != reason {
+			err = fmt.Errorf("%s is not %s: %+v", store.GetName(), reason, ready)
+		}
+
+		return err
+	})
 }
 
 func secretStore(namespace, name string) *v2alpha1.SecretStore {

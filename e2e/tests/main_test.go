@@ -13,6 +13,7 @@ import (
 
 	"github.com/external-secrets/eso/e2e/installation"
 	"github.com/external-secrets/eso/e2e/vaultserver"
+	"github.com/external-secrets/eso/e2e/workloadapi"
 )
 
 // Shared by all tests: each works in a namespace of its own.
@@ -21,6 +22,11 @@ var (
 	fake    *installation.Provider
 	vault   *installation.Provider
 	backend *vaultserver.Server
+	// trustDomain gives SVIDs to whoever a test serves; the operator's is
+	// "operator".
+	trustDomain *workloadapi.TrustDomain
+	// socketDir is where the operator accepts unix sockets of providers.
+	socketDir string
 	// logFile has the output of all processes.
 	logFile string
 )
@@ -67,7 +73,17 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer backend.Stop() //nolint:errcheck // the process ends with this one in any case
 
-	if product, err = installation.Start(ctx, installation.Options{Log: log, Progress: os.Stderr}); err != nil {
+	if socketDir, err = os.MkdirTemp("", "external-secrets-e2e-"); err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(socketDir)
+
+	audited, err := auditFlags(socketDir)
+	if err != nil {
+		return 1, err
+	}
+
+	if product, err = installation.Start(ctx, installation.Options{Log: log, Progress: os.Stderr, APIServerFlags: audited}); err != nil {
 		return 1, err
 	}
 
@@ -76,6 +92,17 @@ func run(m *testing.M) (code int, err error) {
 			err = stopErr
 		}
 	}()
+
+	if trustDomain, err = workloadapi.New("corp", socketDir); err != nil {
+		return 1, err
+	}
+	defer trustDomain.Stop()
+
+	if err := trustDomain.Serve("operator", "spiffe://corp/operator"); err != nil {
+		return 1, err
+	}
+
+	operatorFlags = append(operatorFlags, "--provider-socket-dir", socketDir, "--spiffe-endpoint-socket", trustDomain.Socket("operator"))
 
 	if err := product.StartOperator(ctx, operatorFlags...); err != nil {
 		return 1, err

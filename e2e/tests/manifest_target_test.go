@@ -4,13 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -40,6 +46,15 @@ spec:
             x-kubernetes-preserve-unknown-fields: true
             properties:
               mode: {type: string, default: usual}
+              flag: {type: boolean}
+              flags: {type: array, items: {type: boolean}}
+              ports:
+                type: array
+                items:
+                  type: object
+                  properties:
+                    port: {type: integer}
+                    protocol: {type: string, default: TCP}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -128,6 +143,10 @@ func TestManifestTargets(t *testing.T) {
         target: spec.hosts[0]
       - literal: "[x, y]"
         target: spec.list
+      - literal: "[{port: 80}]"
+        target: spec.ports
+      - literal: "{nothing: null, something: 1}"
+        target: spec.sparse
   dataFrom: [{extract: {key: db}}]
 `))
 		reasonIs(t, ns, "thing", esv1.ReasonResourceSynced)
@@ -143,7 +162,12 @@ func TestManifestTargets(t *testing.T) {
 		// What the API server adds is no drift.
 		want := map[string]any{
 			"hosts": []any{map[string]any{"host": "db", "port": int64(2)}}, "list": []any{"x", "y"}, "mode": "usual",
+			"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}, "sparse": map[string]any{"something": int64(1)},
 		}
+		if _, there := thing.Object["spec"].(map[string]any)["sparse"].(map[string]any)["nothing"]; there {
+			want["sparse"].(map[string]any)["nothing"] = nil
+		}
+
 		if diff := cmp.Diff(want, thing.Object["spec"]); diff != "" || thing.GetLabels()["a"] != "1" {
 			t.Errorf("labels %v, spec (-want +got):\n%s", thing.GetLabels(), diff)
 		}
@@ -154,6 +178,66 @@ func TestManifestTargets(t *testing.T) {
 
 		if err := product.Client.Get(t.Context(), client.ObjectKeyFromObject(thing), thing); err != nil || thing.GetResourceVersion() != before {
 			t.Errorf("it was written while nothing changed: %v", err)
+		}
+
+		// What somebody changes inside of a list is drift all the same.
+		patch := []byte(`{"spec":{"ports":[{"port":80,"protocol":"UDP"}]}}`)
+		if err := product.Client.Patch(t.Context(), thing, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("somebody")); err != nil {
+			t.Fatal(err)
+		}
+
+		eventually(t, func(ctx context.Context) error {
+			err := product.Client.Get(ctx, client.ObjectKeyFromObject(thing), thing)
+			if diff := cmp.Diff(want, thing.Object["spec"]); err == nil && diff != "" {
+				err = fmt.Errorf("it is not repaired (-want +got):\n%s", diff)
+			}
+
+			return err
+		})
+	})
+
+	t.Run("what the API server fills in costs no repairs", func(t *testing.T) {
+		before := repairs(t)
+
+		thing := strings.Replace(es("filled", `  target:
+    manifest: {apiVersion: example.com/v1, kind: Thing}
+    template:
+      templateFrom: [{literal: "[{port: 80}]", target: spec.ports}]
+  dataFrom: [{extract: {key: db}}]
+`), "refreshInterval: 1s", "refreshInterval: 1h", 1)
+		apply(t, ns, thing)
+		synced(t, ns, "filled")
+		time.Sleep(4 * time.Second)
+
+		if n := repairs(t) - before; n > 0 {
+			t.Errorf("%v repairs of a target that nobody changed", n)
+		}
+	})
+
+	t.Run("a target that upstream made loses the keys that are gone", func(t *testing.T) {
+		old := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "upstream", Labels: map[string]string{esv1.LabelManaged: esv1.LabelManagedValue}},
+			Data:       map[string]string{"a": "1", "gone": "x"},
+		}
+		if err := product.Client.Create(t.Context(), old, client.FieldOwner("external-secrets")); err != nil {
+			t.Fatal(err)
+		}
+
+		old.Data["theirs"] = "kept"
+		if err := product.Client.Update(t.Context(), old, client.FieldOwner("somebody")); err != nil {
+			t.Fatal(err)
+		}
+
+		apply(t, ns, es("upstream", "  target: {manifest: {apiVersion: v1, kind: ConfigMap}}\n  dataFrom: [{extract: {key: db}}]\n"))
+		synced(t, ns, "upstream")
+
+		now, err := configMap(t.Context(), ns, "upstream")
+		if err != nil || now.UID != old.UID {
+			t.Fatalf("it was made anew: %v", err)
+		}
+
+		if diff := cmp.Diff(map[string]string{"a": "1", "b": "2", "theirs": "kept"}, now.Data); diff != "" {
+			t.Errorf("data (-want +got):\n%s", diff)
 		}
 	})
 
@@ -205,4 +289,34 @@ func refreshedTwice(t *testing.T, ns, name string) {
 			return err
 		})
 	}
+}
+
+// repairs that the operator has counted.
+func repairs(t *testing.T) float64 {
+	t.Helper()
+
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, product.MetricsURL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	sum := 0.0
+	for _, metric := range families["externalsecret_repairs_total"].GetMetric() {
+		sum += metric.GetCounter().GetValue()
+	}
+
+	return sum
 }

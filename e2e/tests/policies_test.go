@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
@@ -67,6 +70,30 @@ func newSecret(t *testing.T, ns, name string, secretType corev1.SecretType, data
 	t.Helper()
 
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Type: secretType, StringData: data}
+	if err := product.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+
+	return secret
+}
+
+// ownedSecret makes a Secret that another controller owns.
+func ownedSecret(t *testing.T, ns, name string, data map[string]string) *corev1.Secret {
+	t.Helper()
+
+	owner := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "owner-of-" + name}}
+	if err := product.Client.Create(t.Context(), owner); err != nil {
+		t.Fatal(err)
+	}
+
+	isController := true
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, OwnerReferences: []metav1.OwnerReference{
+			{APIVersion: "v1", Kind: "ServiceAccount", Name: owner.Name, UID: owner.UID, Controller: &isController},
+		}},
+		StringData: data,
+	}
+
 	if err := product.Client.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +275,91 @@ func TestCreationPolicies(t *testing.T) {
 		})
 	})
 
+	t.Run("Orphan leaves alone what another controller owns", func(t *testing.T) {
+		made := ownedSecret(t, ns, "operated", map[string]string{"own": "theirs", "a": "theirs"})
+		apply(t, ns, es("taker", "  target: {name: operated, creationPolicy: Orphan}\n  dataFrom: [{extract: {key: db}}]\n"))
+		failing(t, ns, "taker", `Secret "operated" is owned by ServiceAccount "owner-of-operated"`)
+
+		if secret, err := getSecret(t.Context(), ns, "operated"); err != nil || secret.ResourceVersion != made.ResourceVersion {
+			t.Errorf("it was written to: %v %v", secret, err)
+		}
+	})
+
+	t.Run("Orphan takes over what nobody owns", func(t *testing.T) {
+		made := newSecret(t, ns, "found", corev1.SecretTypeOpaque, map[string]string{"own": "theirs"})
+		apply(t, ns, es("finder", "  target: {name: found, creationPolicy: Orphan}\n  dataFrom: [{extract: {key: db}}]\n"))
+		synced(t, ns, "finder")
+
+		if diff := cmp.Diff(map[string]string{"a": "1", "b": "2"}, dataOf(t, ns, "found")); diff != "" {
+			t.Errorf("data (-want +got):\n%s", diff)
+		}
+
+		if secret, err := getSecret(t.Context(), ns, "found"); err != nil || secret.UID != made.UID {
+			t.Errorf("it was made anew: %v", err)
+		}
+	})
+
+	t.Run("a Secret of another type keeps it, unless the template asks for one", func(t *testing.T) {
+		for _, policy := range []string{"Owner", "Orphan"} {
+			name := "typed-" + strings.ToLower(policy)
+			made := newSecret(t, ns, name, "example.com/own", map[string]string{"own": "theirs"})
+			spec := func(template string) string {
+				return es(name, "  target: {creationPolicy: "+policy+template+"}\n  dataFrom: [{extract: {key: db}}]\n")
+			}
+
+			apply(t, ns, spec(""))
+			holds(t, ns, name, "a", "1")
+			synced(t, ns, name)
+
+			secret, err := getSecret(t.Context(), ns, name)
+			if err != nil || secret.UID != made.UID || secret.Type != "example.com/own" || len(secret.Data) != 2 {
+				t.Fatalf("%s: %v %v %v", policy, secret.ObjectMeta, secret.Type, err)
+			}
+
+			// Nothing but the type is new: it must be missed.
+			apply(t, ns, spec(", template: {type: example.com/other}"))
+			failing(t, ns, name, "exists with another type than example.com/other")
+			apply(t, ns, spec(", template: {type: example.com/own}"))
+			synced(t, ns, name)
+		}
+	})
+
+	t.Run("a finalizer that is taken out of the template goes", func(t *testing.T) {
+		spec := func(finalizers string) string {
+			return es("final", "  target: {template: {metadata: {finalizers: ["+finalizers+"]}}}\n  dataFrom: [{extract: {key: db}}]\n")
+		}
+		has := func(want ...string) {
+			t.Helper()
+			eventually(t, func(ctx context.Context) error {
+				secret, err := getSecret(ctx, ns, "final")
+				if err == nil && !slices.Equal(secret.Finalizers, want) {
+					err = fmt.Errorf("finalizers: %v", secret.Finalizers)
+				}
+
+				return err
+			})
+		}
+
+		apply(t, ns, spec("example.com/one, example.com/two"))
+		has("example.com/one", "example.com/two")
+		apply(t, ns, spec("example.com/two"))
+		has("example.com/two")
+		apply(t, ns, spec(""))
+		has()
+	})
+
+	t.Run("the former target stays until there is another", func(t *testing.T) {
+		apply(t, ns, es("moves", "  dataFrom: [{extract: {key: db}}]\n"))
+		synced(t, ns, "moves")
+		ownedSecret(t, ns, "taken", nil)
+		apply(t, ns, es("moves", "  target: {name: taken}\n  dataFrom: [{extract: {key: db}}]\n"))
+		failing(t, ns, "moves", `Secret "taken" is owned by another controller`)
+		holds(t, ns, "moves", "a", "1")
+		apply(t, ns, es("moves", "  target: {name: free-name}\n  dataFrom: [{extract: {key: db}}]\n"))
+		holds(t, ns, "free-name", "a", "1")
+		isGone(t, ns, "moves")
+	})
+
 	t.Run("a Secret that is an identity is never added to", func(t *testing.T) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "robot"}}
 		if err := product.Client.Create(t.Context(), account); err != nil {
@@ -307,6 +419,7 @@ func TestDeletionPolicies(t *testing.T) {
 		es("retain", entries)+
 		es("delete", "  target: {deletionPolicy: Delete}\n"+entries)+
 		es("merge", "  target: {deletionPolicy: Merge}\n"+entries)+
+		es("templated", "  target: {deletionPolicy: Delete, template: {data: {out: '{{ .a }}'}}}\n  data: [{secretKey: a, remoteRef: {key: a}}]\n")+
 		es("property", "  target: {deletionPolicy: Delete}\n  data: [{secretKey: a, remoteRef: {key: a, property: none}}]\n"))
 
 	for _, name := range []string{"retain", "delete", "merge"} {
@@ -350,8 +463,13 @@ func TestDeletionPolicies(t *testing.T) {
 		t.Errorf("retain: data (-want +got):\n%s", diff)
 	}
 
+	// A template that needs what is gone keeps nothing alive.
+	reasonIs(t, ns, "templated", esv1.ReasonSecretDeleted)
+	isGone(t, ns, "templated")
+
 	// And come back.
 	apply(t, ns, fakeWith(full))
+	holds(t, ns, "templated", "out", "1")
 
 	for _, name := range []string{"retain", "delete", "merge"} {
 		holds(t, ns, name, "b", "2")
@@ -396,6 +514,82 @@ func TestDriftReadsNothing(t *testing.T) {
 
 	if n := backend.Requests()[path] - reads; n != 0 {
 		t.Errorf("six repairs cost %d reads at Vault", n)
+	}
+}
+
+// Who keeps changing a target does not keep it from being refreshed: each of
+// its changes is repaired from memory, more and more slowly, but the interval and
+// the annotation are obeyed.
+func TestADisputedTargetIsRefreshed(t *testing.T) {
+	ns := newNamespace(t)
+	manifest := es("app", "  data: [{secretKey: a, remoteRef: {key: a}}]\n")
+	apply(t, ns, fakeWith("  - {key: a, value: old}\n")+strings.Replace(manifest, "refreshInterval: 1s", "refreshInterval: 5s", 1))
+	synced(t, ns, "app")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	var disputing sync.WaitGroup
+
+	disputing.Go(func() {
+		for ctx.Err() == nil {
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}}
+			_ = product.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"extra":"eA=="}}`)), client.FieldOwner("somebody"))
+
+			time.Sleep(20 * time.Millisecond)
+		}
+	})
+
+	// By now, a repair is let through every half a minute only.
+	time.Sleep(20 * time.Second)
+
+	refreshed := func(why string, ask func()) {
+		t.Helper()
+
+		before := synced(t, ns, "app").Status.RefreshTime
+
+		// The time of a refresh counts in seconds.
+		time.Sleep(1100 * time.Millisecond)
+		ask()
+
+		within(t, 8*time.Second, func(ctx context.Context) error {
+			es, _, err := getES(ctx, ns, "app")
+			if err == nil && !es.Status.RefreshTime.After(before.Time) {
+				err = fmt.Errorf("%s: not refreshed since %s", why, before)
+			}
+
+			return err
+		})
+	}
+
+	refreshed("the interval", func() {})
+	apply(t, ns, strings.Replace(manifest, "refreshInterval: 1s", "refreshPolicy: CreatedOnce\n  refreshInterval: 1h", 1))
+	refreshed("the annotation", func() {
+		if out, err := product.Kubectl(t.Context(), "", "-n", ns, "annotate", "externalsecret", "app", "external-secrets.io/force-sync=1"); err != nil {
+			t.Fatal(out, err)
+		}
+	})
+	cancel()
+	disputing.Wait()
+}
+
+// A failure whose cause is gone is over at once, not at the next refresh.
+func TestAFailureEndsWithItsCause(t *testing.T) {
+	ns := newNamespace(t)
+	templates := "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: templates}\ndata: {x: 'a={{ .a }}'}\n"
+	manifest := es("app", "  target: {template: {templateFrom: [{configMap: {name: templates, items: [{key: x}]}}]}}\n  data: [{secretKey: a, remoteRef: {key: a}}]\n")
+	apply(t, ns, fakeWith("  - {key: a, value: \"1\"}\n")+templates+strings.Replace(manifest, "refreshInterval: 1s", "refreshInterval: 1h", 1))
+	before := synced(t, ns, "app").Status.RefreshTime
+
+	if out, err := product.Kubectl(t.Context(), "", "-n", ns, "delete", "configmap", "templates"); err != nil {
+		t.Fatal(out, err)
+	}
+
+	failing(t, ns, "app", `ConfigMap "templates" does not exist`)
+	apply(t, ns, templates)
+
+	if after := synced(t, ns, "app").Status.RefreshTime; !after.Equal(&before) {
+		t.Errorf("it was read again, from %s to %s", before, after)
 	}
 }
 

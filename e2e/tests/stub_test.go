@@ -81,6 +81,8 @@ func register(t *testing.T, name, address, namespace string) *v2alpha1.SecretPro
 	registration.Spec = v2alpha1.SecretProviderSpec{
 		Address: address,
 		TLS:     &v2alpha1.ProviderTLS{CertificateSecretRef: &v2alpha1.CertificateSecretReference{Namespace: namespace}},
+		// Else there would be two providers for the stores of other tests.
+		AllowedNamespaces: []string{namespace},
 	}
 
 	if err := product.Client.Create(t.Context(), registration); err != nil {
@@ -118,8 +120,20 @@ func issued(t *testing.T, namespace, name string) (tls.Certificate, *x509.CertPo
 	return pair, pool
 }
 
+// served is a provider of the tests' own.
+type served interface {
+	pb.ProviderInfoServer
+	pb.SecretStoreServer
+}
+
 // serve serves a stub with a certificate, until the test is over.
 func serve(t *testing.T, listener net.Listener, pair tls.Certificate, clients *x509.CertPool, s *stub) {
+	t.Helper()
+	serveAs(t, listener, pair, clients, s)
+}
+
+// serveAs does so for any provider.
+func serveAs(t *testing.T, listener net.Listener, pair tls.Certificate, clients *x509.CertPool, s served) {
 	t.Helper()
 
 	config := &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2"}}
@@ -127,7 +141,7 @@ func serve(t *testing.T, listener net.Listener, pair tls.Certificate, clients *x
 		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, clients
 	}
 
-	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.MaxSendMsgSize(64<<20))
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.MaxSendMsgSize(2<<30))
 	pb.RegisterProviderInfoServer(server, s)
 	pb.RegisterSecretStoreServer(server, s)
 

@@ -66,6 +66,12 @@ func TestVaultTokenAndVersions(t *testing.T) {
 	write(t, "secret/"+ns+"/db", map[string]any{"password": "second", "n": 5432})
 	write(t, "kv1/"+ns, map[string]any{"password": "<one&only>"})
 	vaultStore(t, ns, backend.RootToken())
+
+	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "authorities"}, Data: map[string]string{"ca.crt": string(newIssuer(t).bundle())}}
+	if err := product.Client.Create(t.Context(), authorities); err != nil {
+		t.Fatal(err)
+	}
+
 	apply(t, ns, strings.ReplaceAll(`
 apiVersion: provider.secretstore.external-secrets.io/v2alpha1
 kind: Vault
@@ -75,6 +81,7 @@ spec:
   server: SERVER
   path: kv1
   version: v1
+  caProvider: {configMapRef: {name: authorities, key: ca.crt}}
   auth:
     tokenSecretRef: {name: vault-token, key: token}
 ---

@@ -64,6 +64,7 @@ type Tracker struct {
 	states    map[types.NamespacedName]State
 	expected  map[*Expectation]bool
 	refreshes int
+	failures  int
 }
 
 // Start follows the ExternalSecrets of a cluster until Stop.
@@ -186,6 +187,10 @@ func (t *Tracker) observe(state State, deleted bool) {
 			t.refreshes++
 		}
 
+		if Failing(state) && !Failing(t.states[state.Name]) {
+			t.failures++
+		}
+
 		t.states[state.Name] = state
 	}
 
@@ -201,6 +206,14 @@ func (t *Tracker) Refreshes() int {
 	defer t.mu.Unlock()
 
 	return t.refreshes
+}
+
+// Failures is how often an ExternalSecret has become not Ready so far.
+func (t *Tracker) Failures() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+
+	return t.failures
 }
 
 // Count is how many ExternalSecrets are as described.

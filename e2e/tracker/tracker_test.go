@@ -159,3 +159,16 @@ func TestRefreshes(t *testing.T) {
 		t.Errorf("%d refreshes", n)
 	}
 }
+
+func TestFailures(t *testing.T) {
+	tracker, _ := start(t, interceptor.Funcs{})
+	name := types.NamespacedName{Name: "a"}
+
+	for _, ready := range []metav1.ConditionStatus{"", metav1.ConditionFalse, metav1.ConditionFalse, metav1.ConditionTrue, metav1.ConditionFalse} {
+		tracker.observe(State{Name: name, Ready: ready}, false)
+	}
+
+	if n := tracker.Failures(); n != 2 {
+		t.Errorf("%d failures", n)
+	}
+}

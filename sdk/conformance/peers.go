@@ -30,7 +30,7 @@ func tlsTests() []Test {
 			t.impostor(ctx, "a caller whose certificate has expired", t.run.pki, leaf{name: "operator", uri: t.run.identity(), client: true, ended: true})
 		}},
 		{ID: "tls.another-provider", Why: "Providers have certificates of the same authority, and must not call each other.", Needs: minted, Run: func(ctx context.Context, t *T) {
-			t.impostor(ctx, "another provider", t.run.pki, leaf{name: "operator", uri: "spiffe://external-secrets.io/provider/another", client: true})
+			t.impostor(ctx, "another provider", t.run.pki, leaf{name: "operator", uri: pb.ProviderIdentityPrefix + "another", client: true})
 			t.impostor(ctx, "a caller whose certificate names nobody", t.run.pki, leaf{name: "operator", client: true})
 		}},
 		{ID: "tls.version-1.2", Why: "TLS 1.3 is what both sides speak.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS12) }},

@@ -17,6 +17,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
 // authority signs certificates, or only tells which are trusted.
@@ -163,7 +165,7 @@ func (a *authority) issue(l leaf) (pair, error) {
 
 // write puts a server's files into a folder, which only this user reads.
 func (a *authority) write(dir, host string) error {
-	server, err := a.issue(leaf{name: "provider", uri: "spiffe://external-secrets.io/provider/conformance", host: host})
+	server, err := a.issue(leaf{name: "provider", uri: pb.ProviderIdentityPrefix + "conformance", host: host})
 	if err != nil {
 		return err
 	}

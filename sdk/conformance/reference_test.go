@@ -965,7 +965,7 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 			}
 
 			for _, uri := range state.PeerCertificates[0].URIs {
-				if uri.String() == operatorIdentity {
+				if uri.String() == pb.OperatorIdentity {
 					return nil
 				}
 			}

@@ -265,7 +265,7 @@ func (r *run) identity() string {
 		return r.target.TLS.OperatorIdentity
 	}
 
-	return operatorIdentity
+	return pb.OperatorIdentity
 }
 
 // clientTLS is that of the operator; other certificates are a wrong peer's.

@@ -28,9 +28,6 @@ const (
 	Full Profile = "full"
 )
 
-// operatorIdentity is the URI name in the operator's certificate.
-const operatorIdentity = "spiffe://external-secrets.io/operator"
-
 // Target is a provider under test and what its backend holds.
 type Target struct {
 	// Address of the provider: host:port, or unix:///path. Absent with a
@@ -73,7 +70,7 @@ type TLS struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 	// OperatorIdentity is the URI name that the provider accepts; absent means
 	// spiffe://external-secrets.io/operator.
-	OperatorIdentity string `json:"operatorIdentity,omitempty"`
+	OperatorIdentity string `json:"pb.OperatorIdentity,omitempty"`
 }
 
 // Command starts a provider. In its arguments and environment {address} stands

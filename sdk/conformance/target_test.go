@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
 const validTarget = `
@@ -304,7 +306,7 @@ func TestEndpoints(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		own, err := ca.issue(leaf{name: "operator", uri: operatorIdentity, client: true})
+		own, err := ca.issue(leaf{name: "operator", uri: pb.OperatorIdentity, client: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/status"
@@ -178,7 +179,7 @@ func start(t *testing.T, b *backend, options Options) *process {
 	p := &process{backend: b, t: t, ca: pkitest.New(t, "ca"), dir: t.TempDir(), log: &journal{}, done: make(chan error, 1)}
 	pkitest.Write(t, p.dir, p.ca.Issue(t, pkitest.Leaf{}), p.ca.PEM)
 
-	options.Listen, options.TLSDir, options.OperatorIdentity = "127.0.0.1:0", p.dir, OperatorIdentity
+	options.Listen, options.TLSDir, options.OperatorIdentity = "127.0.0.1:0", p.dir, pb.OperatorIdentity
 	options.LogLevel, options.LogFormat = slog.LevelDebug, "json"
 
 	if options.Grace == 0 {
@@ -191,7 +192,7 @@ func start(t *testing.T, b *backend, options Options) *process {
 	}
 
 	p.address = listener.Addr().String()
-	kube := fake.NewClientBuilder().WithObjects(objects()...).Build()
+	kube := fake.NewClientBuilder().WithObjects(objects()...).WithInterceptorFuncs(interceptor.Funcs{Create: noToken}).Build()
 
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
@@ -201,7 +202,7 @@ func start(t *testing.T, b *backend, options Options) *process {
 		close(p.done)
 	}()
 
-	p.conn = p.dial(p.ca.Issue(t, pkitest.Leaf{URIs: []string{OperatorIdentity}}))
+	p.conn = p.dial(p.ca.Issue(t, pkitest.Leaf{URIs: []string{pb.OperatorIdentity}}))
 	p.info, p.secrets = pb.NewProviderInfoClient(p.conn), pb.NewSecretStoreClient(p.conn)
 
 	t.Cleanup(func() {
@@ -220,6 +221,11 @@ func start(t *testing.T, b *backend, options Options) *process {
 	})
 
 	return p
+}
+
+// noToken holds, says the tests' API server.
+func noToken(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+	return nil
 }
 
 // dial connects with a client certificate.

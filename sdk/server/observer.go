@@ -17,6 +17,9 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
+// protocolPrefix begins the methods of the protocol's services.
+const protocolPrefix = "/externalsecrets.provider."
+
 // observer counts and logs every call, and keeps a panic from ending the
 // process. It sees requests and errors, and writes down neither keys nor
 // values.
@@ -46,7 +49,7 @@ func (o *observer) unary(ctx context.Context, request any, info *grpc.UnaryServe
 func (o *observer) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	// Those of other services, such as a watch of the health, last as long as
 	// their caller likes.
-	if !strings.HasPrefix(info.FullMethod, "/externalsecrets.provider.") {
+	if !strings.HasPrefix(info.FullMethod, protocolPrefix) {
 		return handler(server, stream)
 	}
 

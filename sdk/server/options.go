@@ -10,22 +10,34 @@ import (
 	"os"
 	"strings"
 	"time"
-)
 
-// OperatorIdentity is the URI name in the certificate that the operator issues
-// to itself; by default the only one that a provider accepts.
-const OperatorIdentity = "spiffe://external-secrets.io/operator"
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
+	"k8s.io/apimachinery/pkg/types"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+)
 
 // Options of a provider process. Main reads them from flags.
 type Options struct {
 	// Listen is host:port, or unix:///path for a socket without TLS that only
-	// this process's user may connect to.
+	// processes of SocketPeerUID may use.
 	Listen string
 	// TLSDir holds tls.crt, tls.key and ca.crt, which are read again when they
 	// change.
 	TLSDir string
+	// WorkloadAPI is the address of the SPIFFE Workload API, from which
+	// certificates are taken in place of TLSDir; empty means none.
+	WorkloadAPI string
 	// OperatorIdentity that a caller's certificate must carry as a URI name.
 	OperatorIdentity string
+	// SocketPeerUID is the user that callers at a unix socket must run as.
+	SocketPeerUID int
+	// Callers are the ServiceAccounts whose token calls must carry; none means
+	// that they need no token.
+	Callers []types.NamespacedName
+	// TokenAudience that callers' tokens must be for. Empty means the identity in
+	// the certificate that the operator has issued to this provider.
+	TokenAudience string
 	// MetricsListen is where /metrics, /healthz and /readyz are served in
 	// plain HTTP; empty means nowhere.
 	MetricsListen string
@@ -49,7 +61,20 @@ func (o *Options) register(flags *flag.FlagSet) {
 	o.drain = drainPause
 	flags.StringVar(&o.Listen, "listen", ":8443", "host:port to serve gRPC on, or unix:///path for a socket without TLS")
 	flags.StringVar(&o.TLSDir, "tls-dir", "/var/run/secrets/external-secrets.io/tls", "folder with tls.crt, tls.key and ca.crt; reloaded when they change")
-	flags.StringVar(&o.OperatorIdentity, "operator-identity", OperatorIdentity, "URI name that a caller's certificate must carry")
+	flags.StringVar(&o.WorkloadAPI, "spiffe-endpoint-socket", "", "address of the SPIFFE Workload API, such as unix:///run/spire/agent.sock, from which certificates are taken in place of --tls-dir")
+	flags.StringVar(&o.OperatorIdentity, "operator-identity", pb.OperatorIdentity, "URI name that a caller's certificate must carry; with --spiffe-endpoint-socket the operator's SPIFFE ID")
+	flags.IntVar(&o.SocketPeerUID, "socket-peer-uid", os.Getuid(), "user that callers at a unix socket must run as; default this process's own")
+	flags.Func("caller", "ServiceAccount, as namespace/name, whose token calls must carry; repeat for more; none means that calls need no token", func(s string) error {
+		namespace, name, ok := strings.Cut(s, "/")
+		if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+			return fmt.Errorf("%q is not of the form namespace/name", s)
+		}
+
+		o.Callers = append(o.Callers, types.NamespacedName{Namespace: namespace, Name: name})
+
+		return nil
+	})
+	flags.StringVar(&o.TokenAudience, "token-audience", "", "audience that callers' tokens must be for; default the identity in the certificate that the operator has issued to this provider")
 	flags.StringVar(&o.MetricsListen, "metrics-listen", ":8080", "host:port for /metrics, /healthz and /readyz; empty for none")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; default KUBECONFIG, then the Pod's own ServiceAccount")
 	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection")
@@ -69,18 +94,12 @@ func (o *Options) validate() error {
 		if !strings.HasPrefix(path, "/") {
 			errs = append(errs, fmt.Errorf("--listen: %q: a unix socket needs an absolute path, as in unix:///run/provider.sock", o.Listen))
 		}
+
+		if len(o.Callers) > 0 {
+			errs = append(errs, errors.New("--caller: tokens travel over TLS only, and --listen is a unix socket"))
+		}
 	} else {
-		if _, _, err := net.SplitHostPort(o.Listen); err != nil {
-			errs = append(errs, fmt.Errorf("--listen: %w", err))
-		}
-
-		if o.TLSDir == "" {
-			errs = append(errs, errors.New("--tls-dir: needed to listen on a network address"))
-		}
-
-		if o.OperatorIdentity == "" {
-			errs = append(errs, errors.New("--operator-identity: must not be empty"))
-		}
+		errs = append(errs, o.validateTLS())
 	}
 
 	if o.MetricsListen != "" {
@@ -95,6 +114,41 @@ func (o *Options) validate() error {
 
 	if o.LogFormat != "json" && o.LogFormat != "text" {
 		errs = append(errs, fmt.Errorf("--log-format: %q is neither json nor text", o.LogFormat))
+	}
+
+	return errors.Join(errs...)
+}
+
+// validateTLS checks what a network address needs.
+func (o *Options) validateTLS() error {
+	var errs []error
+
+	if _, _, err := net.SplitHostPort(o.Listen); err != nil {
+		errs = append(errs, fmt.Errorf("--listen: %w", err))
+	}
+
+	if o.OperatorIdentity == "" {
+		errs = append(errs, errors.New("--operator-identity: must not be empty"))
+	}
+
+	if o.WorkloadAPI == "" {
+		if o.TLSDir == "" {
+			errs = append(errs, errors.New("--tls-dir: needed to listen on a network address"))
+		}
+
+		return errors.Join(errs...)
+	}
+
+	if err := workloadapi.ValidateAddress(o.WorkloadAPI); err != nil {
+		errs = append(errs, fmt.Errorf("--spiffe-endpoint-socket: %w", err))
+	}
+
+	if o.OperatorIdentity == pb.OperatorIdentity {
+		errs = append(errs, errors.New("--operator-identity: with --spiffe-endpoint-socket it must be the operator's SPIFFE ID"))
+	}
+
+	if len(o.Callers) > 0 && o.TokenAudience == "" {
+		errs = append(errs, errors.New("--token-audience: needed with --caller and --spiffe-endpoint-socket: no certificate of the operator's says it"))
 	}
 
 	return errors.Join(errs...)
@@ -133,7 +187,14 @@ func (o *Options) listener() (net.Listener, error) {
 		return nil, fmt.Errorf("cannot listen on --listen %s: %w", o.Listen, err)
 	}
 
-	if err := os.Chmod(path, 0o600); err != nil {
+	// Who may connect is decided by the kernel's word for the peer; the mode
+	// keeps others out earlier where it can.
+	mode := os.FileMode(0o600)
+	if o.SocketPeerUID != os.Getuid() {
+		mode = 0o666
+	}
+
+	if err := os.Chmod(path, mode); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot protect the socket: %w", err), l.Close())
 	}
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -19,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/internal/caller"
 	"github.com/external-secrets/eso/sdk/internal/session"
-	"github.com/external-secrets/eso/sdk/internal/tlsfiles"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -72,25 +71,20 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: maxConnectionAge, MaxConnectionAgeGrace: options.Grace, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	}
 
-	if !options.unix() {
-		files, err := tlsfiles.Load(tlsfiles.Options{Dir: options.TLSDir, ClientURI: options.OperatorIdentity, Log: log, Reloaded: meter.reloaded})
-		if err != nil {
-			return errors.Join(err, listener.Close())
-		}
-
-		following, stop := context.WithCancel(context.WithoutCancel(ctx))
-		defer stop()
-
-		go files.Follow(following)
-
-		meter.expires = files.Expires
-		serverOptions = append(serverOptions, grpc.Creds(credentials.NewTLS(files.Config())))
+	secured, err := secure(ctx, options, meter, log)
+	if err != nil {
+		return errors.Join(err, listener.Close())
 	}
+	defer secured.close()
+
+	serverOptions = append(serverOptions, grpc.Creds(secured.credentials))
 
 	sessions := session.New(kube, p.Kinds, session.Options{Log: log})
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
-	serverOptions = append(serverOptions, grpc.ChainUnaryInterceptor(watcher.unary), grpc.ChainStreamInterceptor(watcher.stream))
+	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
+	serverOptions = append(serverOptions,
+		grpc.ChainUnaryInterceptor(watcher.unary, callers.unary), grpc.ChainStreamInterceptor(watcher.stream, callers.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
 	status := &ownStatus{meter: meter}

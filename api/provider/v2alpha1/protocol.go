@@ -21,6 +21,23 @@ const (
 	ScopeItem = "item"
 )
 
+// TokenMetadata is the gRPC metadata that carries a caller's token, which is a
+// ServiceAccount's and is verified by TokenReview for the provider's own
+// audience: TokenScheme and the token. It travels over TLS only.
+const (
+	TokenMetadata = "authorization"
+	TokenScheme   = "Bearer "
+)
+
+// OperatorIdentity is the URI name in the certificate that the operator issues
+// to itself; by default the only caller that a provider accepts.
+const OperatorIdentity = "spiffe://external-secrets.io/operator"
+
+// ProviderIdentityPrefix is followed by the name of a SecretProvider: the URI
+// name in the certificate that the operator issues to a provider, and the
+// audience of the tokens that it shows to it.
+const ProviderIdentityPrefix = "spiffe://external-secrets.io/provider/"
+
 // Reasons that both sides know; a provider adds its own.
 const (
 	// ReasonNotFound: the secret, or the version of it, does not exist.
@@ -31,6 +48,9 @@ const (
 	ReasonAccessDenied = "ACCESS_DENIED"
 	// ReasonUnauthenticated: the backend refuses the caller.
 	ReasonUnauthenticated = "UNAUTHENTICATED"
+	// ReasonCallerRefused: the provider refuses the caller's token, or misses
+	// one.
+	ReasonCallerRefused = "CALLER_REFUSED"
 	// ReasonInvalidConfig: the provider config cannot be used.
 	ReasonInvalidConfig = "INVALID_CONFIG"
 	// ReasonInvalidRequest: the request breaks the protocol.

@@ -30,24 +30,29 @@ const (
 )
 
 // TLSMode says who makes a provider's certificates.
-// +kubebuilder:validation:Enum=Managed;CertManager;External
+// +kubebuilder:validation:Enum=Managed;CertManager;External;SPIFFE
 type TLSMode string
 
 const (
 	// TLSModeManaged: the operator issues the provider's certificate and
 	// renews it. It is the default.
 	TLSModeManaged TLSMode = "Managed"
-	// TLSModeCertManager: cert-manager issues it.
+	// TLSModeCertManager: cert-manager issues it, and the operator's own for this
+	// provider, which clientCertificateSecretRef names.
 	TLSModeCertManager TLSMode = "CertManager"
 	// TLSModeExternal: somebody else does; the operator only verifies it.
 	TLSModeExternal TLSMode = "External"
+	// TLSModeSPIFFE: both sides take X.509 SVIDs from the SPIFFE Workload API.
+	TLSModeSPIFFE TLSMode = "SPIFFE"
 )
 
 // ProviderTLS says how the operator recognises a provider.
 // +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) && has(self.caSecretRef))",message="set one of caBundle and caSecretRef"
-// +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) || has(self.caSecretRef)) || (has(self.mode) && self.mode != 'Managed')",message="caBundle and caSecretRef go with mode CertManager or External: in mode Managed the operator's own CA is the only one"
+// +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) || has(self.caSecretRef) || has(self.clientCertificateSecretRef)) || (has(self.mode) && self.mode in ['CertManager', 'External'])",message="caBundle, caSecretRef and clientCertificateSecretRef go with mode CertManager or External: in the others there is one authority only"
+// +kubebuilder:validation:XValidation:rule="!has(self.serverID) || (has(self.mode) && self.mode == 'SPIFFE')",message="serverID goes with mode SPIFFE"
+// +kubebuilder:validation:XValidation:rule="!has(self.certificateSecretRef) || !has(self.mode) || self.mode == 'Managed'",message="certificateSecretRef goes with mode Managed: in the others the operator issues no certificate"
 type ProviderTLS struct {
-	// Mode: Managed, the default, CertManager or External.
+	// Mode: Managed, the default, CertManager, External or SPIFFE.
 	// +optional
 	Mode TLSMode `json:"mode,omitempty"`
 
@@ -57,7 +62,17 @@ type ProviderTLS struct {
 	// +kubebuilder:validation:MaxLength=253
 	ServerName string `json:"serverName,omitempty"`
 
+	// ServerID is the SPIFFE ID that the provider must show in mode SPIFFE.
+	// Absent means any ID of the operator's own trust domain.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:Pattern=`^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*$`
+	ServerID string `json:"serverID,omitempty"`
+
 	// CABundle is a PEM bundle that the provider's certificate must chain to.
+	// Where neither it nor caSecretRef is set, that is in mode External what the
+	// operator's machine trusts, and in mode CertManager the key ca.crt of the
+	// client certificate's Secret.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CABundle []byte `json:"caBundle,omitempty"`
@@ -66,6 +81,12 @@ type ProviderTLS struct {
 	// namespace.
 	// +optional
 	CASecretRef *CASecretReference `json:"caSecretRef,omitempty"`
+
+	// ClientCertificateSecretRef names a Secret of type kubernetes.io/tls in the
+	// operator's namespace: the certificate that the operator shows to this
+	// provider. Absent means the operator's own, which its own CA has signed.
+	// +optional
+	ClientCertificateSecretRef *ObjectName `json:"clientCertificateSecretRef,omitempty"`
 
 	// CertificateSecretRef says into which Secret the operator writes the
 	// provider's certificate in mode Managed. Absent means the Secret

@@ -24,9 +24,6 @@ const (
 	ReasonProviderNotRegistered = "ProviderNotRegistered"
 	// ReasonProviderUnavailable: the provider did not answer.
 	ReasonProviderUnavailable = "ProviderUnavailable"
-	// ReasonUnsupportedField: the store uses a field whose behaviour this
-	// version does not have.
-	ReasonUnsupportedField = "UnsupportedField"
 	// ReasonOtherController: spec.controller names another operator.
 	ReasonOtherController = "OtherController"
 )
@@ -137,8 +134,8 @@ type ServiceAccountRef struct {
 // SPIFFERef makes the connection use X.509 SVIDs of the SPIFFE Workload API in
 // place of certificates.
 type SPIFFERef struct {
-	// ServerID is the SPIFFE ID that the provider must show. Absent means any
-	// ID of the operator's own trust domain.
+	// ServerID is the SPIFFE ID that the provider must show. Absent means what
+	// the SecretProvider says, which must be in mode SPIFFE then.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:Pattern=`^spiffe://[a-z0-9._-]+(/[A-Za-z0-9._-]+)*$`
@@ -311,6 +308,7 @@ type NamespaceCondition struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:items:XValidation:rule="[''.matches(self)].size() == 1",message="it must be an RE2 expression"
 	NamespaceRegexes []string `json:"namespaceRegexes,omitempty"`
 }
 

@@ -305,6 +305,11 @@ func (in *ProviderTLS) DeepCopyInto(out *ProviderTLS) {
 		*out = new(CASecretReference)
 		**out = **in
 	}
+	if in.ClientCertificateSecretRef != nil {
+		in, out := &in.ClientCertificateSecretRef, &out.ClientCertificateSecretRef
+		*out = new(ObjectName)
+		**out = **in
+	}
 	if in.CertificateSecretRef != nil {
 		in, out := &in.CertificateSecretRef, &out.CertificateSecretRef
 		*out = new(CertificateSecretReference)

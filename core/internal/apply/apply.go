@@ -3,11 +3,9 @@ package apply
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,12 +56,14 @@ type OwnershipError struct{ Message string }
 // Error gives the message.
 func (e *OwnershipError) Error() string { return e.Message }
 
-// GoneError says that a target that is only added to has been deleted
-// meanwhile.
+// GoneError says that a target is no longer what was seen: it has been deleted,
+// or somebody was faster.
 type GoneError struct{ Kind, Name string }
 
 // Error names the target.
-func (e *GoneError) Error() string { return fmt.Sprintf("%s %q is gone", e.Kind, e.Name) }
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("%s %q is no longer what it was", e.Kind, e.Name)
+}
 
 // Writer writes targets of some kind. current is what Observe gave.
 type Writer interface {
@@ -113,8 +113,9 @@ func (a *Secrets) Frozen(es *esv1.ExternalSecret, current client.Object) bool {
 	return Frozen(es, metadataOf(current))
 }
 
-// Observe gives the metadata of a Secret. Policies that add to one which others
-// made have it read from the API server the first time.
+// Observe gives the metadata of a Secret. Where the ExternalSecret has not
+// written to it yet, it is read from the API server, unless that is to be the
+// Secret's owner: the API server lets a Secret have only one.
 func (a *Secrets) Observe(ctx context.Context, es *esv1.ExternalSecret) (client.Object, error) {
 	object, err := a.observe(ctx, es)
 	if object == nil {
@@ -138,7 +139,7 @@ func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 		return object, nil
 	case err != nil && !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("cannot read the metadata of Secret %q in namespace %q: %w", target.Name, es.Namespace, err)
-	case target.Replaces():
+	case target.Owns():
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 
@@ -148,6 +149,20 @@ func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 // look reads a Secret that is not this ExternalSecret's yet: only that tells
 // whether it may be written to.
 func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	secret, err := a.read(ctx, namespace, name)
+	if secret == nil {
+		return nil, err
+	}
+
+	object := secretMetadata(namespace, name)
+	object.ObjectMeta = secret.ObjectMeta
+
+	return object, nil
+}
+
+// read reads a whole Secret, nil where there is none, and refuses one that is
+// never written to.
+func (a *Secrets) read(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
 	err := a.direct.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, secret)
 
@@ -158,12 +173,9 @@ func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.Par
 		return nil, fmt.Errorf("cannot read Secret %q in namespace %q: %w", name, namespace, err)
 	case plan.ForbiddenType(string(secret.Type)):
 		return nil, &OwnershipError{Message: fmt.Sprintf("Secret %q is of type %s, which gives its reader an identity in the cluster: it is never written to", name, secret.Type)}
+	default:
+		return secret, nil
 	}
-
-	object := secretMetadata(namespace, name)
-	object.ObjectMeta = secret.ObjectMeta
-
-	return object, nil
 }
 
 // Apply makes the Secret be what was rendered.
@@ -182,22 +194,38 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return Outcome{}, err
 	}
 
-	var outcome Outcome
+	outcome, err := a.replace(ctx, es, target, current)
+	if err != nil || !target.Owns() {
+		return outcome, err
+	}
 
-	if target.Owns() {
-		var err error
-		if outcome.Removed, err = a.removeRenamed(ctx, es, target.Name); err != nil {
+	// Not before the target is there: whoever uses the former one must not be
+	// left with neither.
+	outcome.Removed, err = a.removeRenamed(ctx, es, target.Name)
+
+	return outcome, err
+}
+
+// replace writes the Secret, unless it is already what it should be.
+func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
+	labels, annotations := metadata(es, target)
+
+	// What was applied is there: an operator that died after that goes on.
+	if unchanged(es, target, current, labels, annotations) {
+		foreign := foreignKeys(es, target.Target, current)
+		if len(foreign) == 0 {
+			return Outcome{}, nil
+		}
+
+		version, err := a.removeKeys(ctx, es, target.Name, foreign, current.UID, current.ResourceVersion)
+
+		return Outcome{Change: Updated, ResourceVersion: version}, err
+	}
+
+	if current != nil {
+		if err := adopt(ctx, a.client, current, marker.FieldManager(es.Name), marker.FieldManager(es.Name)); err != nil {
 			return Outcome{}, err
 		}
-	}
-
-	labels, annotations := metadata(es, target)
-	if unchanged(es, target, current, labels, annotations) {
-		return outcome, nil
-	}
-
-	if err := a.adopt(ctx, current, marker.FieldManager(es.Name)); err != nil {
-		return Outcome{}, err
 	}
 
 	written, err := a.write(ctx, es, target, current, labels, annotations)
@@ -205,20 +233,26 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return Outcome{}, err
 	}
 
-	outcome.Change = Updated
+	outcome := Outcome{Change: Updated}
 	if current == nil && !older(written, es) {
 		outcome.Change = Created
 	}
 
-	if written.ResourceVersion != nil {
-		outcome.ResourceVersion = *written.ResourceVersion
+	var uid types.UID
+	if written.ObjectMetaApplyConfiguration != nil && written.UID != nil && written.ResourceVersion != nil {
+		uid, outcome.ResourceVersion = *written.UID, *written.ResourceVersion
 	}
 
-	if !target.Replaces() {
+	foreign := slices.Collect(maps.Keys(written.Data))
+	foreign = slices.DeleteFunc(foreign, func(key string) bool { _, wanted := target.Data[key]; return wanted })
+
+	if !target.Replaces() || len(foreign) == 0 {
 		return outcome, nil
 	}
 
-	return outcome, a.removeForeignKeys(ctx, es, target, written, &outcome)
+	outcome.ResourceVersion, err = a.removeKeys(ctx, es, target.Name, foreign, uid, outcome.ResourceVersion)
+
+	return outcome, err
 }
 
 // older tells whether a Secret was there before the ExternalSecret: such a one
@@ -263,19 +297,27 @@ func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotatio
 
 	data, keys := marker.DataHash(target.Data), marker.KeysHash(marker.Keys(target.Data))
 
+	// The type is no metadata: without a trace of it, one that changes would not
+	// be missed.
+	wanted := ""
+	if target.Type != "" {
+		wanted = "." + marker.Digest(target.Type)
+	}
+
 	if target.Replaces() {
 		annotations[esv1.AnnotationDataHash] = data
-		annotations[AnnotationKeysHash] = keys
+		annotations[AnnotationKeysHash] = keys + wanted
 	} else {
 		// Several may add to one Secret: to each its own.
-		annotations[mergedAnnotation(es)] = keys + "." + data
+		annotations[mergedAnnotation(es)] = keys + "." + data + wanted
 	}
 
 	return labels, annotations
 }
 
+// unchanged tells whether nothing has to be applied.
 func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string) bool {
-	if !intact(es, target.Target, current) {
+	if !applied(es, target.Target, current) {
 		return false
 	}
 
@@ -283,34 +325,38 @@ func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.P
 
 	return mine.immutable == target.Immutable &&
 		metav1.IsControlledBy(current, es) == target.Owns() &&
-		containsAll(current.Finalizers, target.Finalizers) &&
+		sameSet(mine.finalizers, target.Finalizers) &&
 		sameMetadata(mine.labels, current.Labels, labels) && sameMetadata(mine.annotations, current.Annotations, annotations)
 }
 
-func containsAll(have, want []string) bool {
-	return !slices.ContainsFunc(want, func(s string) bool { return !slices.Contains(have, s) })
-}
+// sameSet tells whether two lists hold the same, whatever their order.
+func sameSet(a, b []string) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
-// adopt turns what an older operator wrote by Update into what was applied, or
-// server-side apply would never remove a key of it.
-func (a *Secrets) adopt(ctx context.Context, current *metav1.PartialObjectMetadata, manager string) error {
-	if current == nil || !slices.ContainsFunc(current.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		return entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
+// adopt turns what an older operator wrote by Update, as the manager from, into
+// what was applied, or server-side apply would never remove a field of it.
+func adopt(ctx context.Context, c client.Client, current client.Object, from, manager string) error {
+	if !slices.ContainsFunc(current.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == from && entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == ""
 	}) {
 		return nil
 	}
 
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(manager), manager)
+	noun, name := current.GetObjectKind().GroupVersionKind().Kind, current.GetName()
+
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current, sets.New(from), manager)
 	if err != nil {
-		return fmt.Errorf("cannot adopt Secret %q: %w", current.Name, err)
+		return fmt.Errorf("cannot adopt %s %q: %w", noun, name, err)
 	}
 
 	if patch == nil {
 		return nil
 	}
 
-	if err := a.client.Patch(ctx, secretMetadata(current.Namespace, current.Name), client.RawPatch(types.JSONPatchType, patch)); err != nil {
-		return fmt.Errorf("cannot adopt Secret %q: %w", current.Name, err)
+	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: current.GetNamespace(), Name: name}}
+	object.SetGroupVersionKind(current.GetObjectKind().GroupVersionKind())
+
+	if err := c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+		return fmt.Errorf("cannot adopt %s %q: %w", noun, name, scrub(err))
 	}
 
 	return nil
@@ -319,8 +365,48 @@ func (a *Secrets) adopt(ctx context.Context, current *metav1.PartialObjectMetada
 // defaultType of a Secret that is made.
 const defaultType = string(corev1.SecretTypeOpaque)
 
+// write applies the Secret. One that is there with another type keeps it,
+// unless the template asks for one: a Secret's type cannot change.
 func (a *Secrets) write(
 	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string,
+) (*corev1apply.SecretApplyConfiguration, error) {
+	var uid types.UID
+
+	secretType := target.Type
+
+	if current != nil && !target.Owns() {
+		// Without it, a target that is gone would be made, and one that has come
+		// in its place would be written to whosever it is.
+		uid = current.UID
+	}
+
+	if secretType == "" && (current == nil || target.Replaces()) {
+		secretType = defaultType
+	}
+
+	written, err := a.apply(ctx, es, target, labels, annotations, secretType, uid)
+	if err == nil || target.Type != "" || !otherType(err) {
+		return written, writeError(target, secretType, err)
+	}
+
+	there, readErr := a.read(ctx, es.Namespace, target.Name)
+
+	switch {
+	case readErr != nil:
+		return nil, readErr
+	case there == nil:
+		return nil, &GoneError{Kind: plan.KindSecret, Name: target.Name}
+	}
+
+	written, err = a.apply(ctx, es, target, labels, annotations, string(there.Type), there.UID)
+
+	return written, writeError(target, string(there.Type), err)
+}
+
+// apply applies the Secret with a type, unless that is empty, and only to the
+// Secret of a UID, unless that is.
+func (a *Secrets) apply(
+	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, labels, annotations map[string]string, secretType string, uid types.UID,
 ) (*corev1apply.SecretApplyConfiguration, error) {
 	secret := corev1apply.Secret(target.Name, es.Namespace).
 		WithLabels(labels).
@@ -334,16 +420,8 @@ func (a *Secrets) write(
 			WithName(es.Name).WithUID(es.UID).WithController(true).WithBlockOwnerDeletion(true))
 	}
 
-	secretType := target.Type
-
-	switch {
-	case current == nil || target.Replaces():
-		if secretType == "" {
-			secretType = defaultType
-		}
-	default:
-		// Without it, a target that is gone would be made.
-		secret.WithUID(current.UID)
+	if uid != "" {
+		secret.WithUID(uid)
 	}
 
 	if secretType != "" {
@@ -354,79 +432,35 @@ func (a *Secrets) write(
 		secret.WithImmutable(true)
 	}
 
-	err := a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
-	if err != nil {
-		return nil, writeError(target, secretType, err)
-	}
-
-	return secret, nil
+	return secret, a.client.Apply(ctx, secret, client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership)
 }
 
-func writeError(target *render.Target, secretType string, err error) error {
-	text, noun, name := err.Error(), target.Noun(), target.Name
+// removeKeys removes what a Secret holds besides what was applied: the
+// ExternalSecret alone says what is in it. Only of the Secret as it was seen:
+// another that has come in its place meanwhile is not the ExternalSecret's.
+func (a *Secrets) removeKeys(ctx context.Context, es *esv1.ExternalSecret, name string, keys []string, uid types.UID, version string) (string, error) {
+	gone := map[string]any{}
+	for _, key := range keys {
+		gone[key] = nil
+	}
+
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": version}, "data": gone})
+	if err != nil {
+		return "", fmt.Errorf("cannot remove foreign keys of Secret %q: %w", name, err)
+	}
+
+	object := secretMetadata(es.Namespace, name)
+
+	err = a.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(marker.FieldManager(es.Name)))
 
 	switch {
-	case apierrors.IsConflict(err) && strings.Contains(text, "uid mismatch"), apierrors.IsNotFound(err) && !strings.Contains(text, "namespaces"):
-		return &GoneError{Kind: noun, Name: name}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "Only one reference can have Controller set to true"):
-		return &OwnershipError{Message: fmt.Sprintf("%s %q is owned by another controller; name another target in spec.target.name", noun, name)}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "type: Invalid value") && target.IsSecret():
-		return &OwnershipError{Message: fmt.Sprintf("Secret %q exists with another type than %s, and a Secret's type cannot change; delete it or name another target in spec.target.name", name, secretType)}
-	case apierrors.IsInvalid(err) && strings.Contains(text, "field is immutable when `immutable` is set"):
-		return &OwnershipError{Message: fmt.Sprintf("%s %q is immutable, and differs from what it should be; delete it, set spec.target.immutable, or name another target in spec.target.name", noun, name)}
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return "", &GoneError{Kind: plan.KindSecret, Name: name}
+	case err != nil:
+		return "", fmt.Errorf("cannot remove foreign keys of Secret %q: %w", name, scrub(err))
 	default:
-		return fmt.Errorf("cannot write %s %q: %w", noun, name, scrub(err))
+		return object.ResourceVersion, nil
 	}
-}
-
-// scrub keeps the API server's answer from quoting the object it refused.
-func scrub(err error) error {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || !apierrors.IsInvalid(err) {
-		return err
-	}
-
-	var fields []string
-
-	if details := status.Status().Details; details != nil {
-		for _, cause := range details.Causes {
-			fields = append(fields, cause.Field+" ("+string(cause.Type)+")")
-		}
-	}
-
-	return fmt.Errorf("the API server refuses it: %s", strings.Join(fields, ", "))
-}
-
-// removeForeignKeys removes what the target holds besides what was applied:
-// the ExternalSecret alone says what is in it.
-func (a *Secrets) removeForeignKeys(
-	ctx context.Context, es *esv1.ExternalSecret, target *render.Target, written *corev1apply.SecretApplyConfiguration, outcome *Outcome,
-) error {
-	gone := map[string]any{}
-
-	for key := range written.Data {
-		if _, wanted := target.Data[key]; !wanted {
-			gone[key] = nil
-		}
-	}
-
-	if len(gone) == 0 {
-		return nil
-	}
-
-	patch, err := json.Marshal(map[string]any{"data": gone})
-	if err != nil {
-		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, err)
-	}
-
-	object := secretMetadata(es.Namespace, target.Name)
-	if err := a.client.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(marker.FieldManager(es.Name))); err != nil {
-		return fmt.Errorf("cannot remove foreign keys of Secret %q: %w", target.Name, err)
-	}
-
-	outcome.ResourceVersion = object.ResourceVersion
-
-	return nil
 }
 
 // Delete deletes the Secret.

@@ -143,13 +143,27 @@ func intactManifest(es *esv1.ExternalSecret, target plan.Target, object *unstruc
 		return false
 	}
 
-	return object.GetAnnotations()[contentAnnotation(es, target)] == digest(ownedContent(object.Object, fields))
+	rendered, stored := digests(object.GetAnnotations()[contentAnnotation(es, target)])
+	if stored == "" {
+		stored = rendered
+	}
+
+	return stored == digest(ownedContent(object.Object, fields))
+}
+
+// digests reads the annotation of a target's content: the digest of what was
+// rendered and, where the API server has made something else of it, that of
+// what it stores.
+func digests(annotation string) (rendered, stored string) {
+	rendered, stored, _ = strings.Cut(annotation, ".")
+
+	return rendered, stored
 }
 
 // Frozen is never true: only Secrets are made immutable.
 func (m *Manifests) Frozen(*esv1.ExternalSecret, client.Object) bool { return false }
 
-// contentAnnotation holds the digest of what was written.
+// contentAnnotation holds the digests of what was written.
 func contentAnnotation(es *esv1.ExternalSecret, target plan.Target) string {
 	if target.Replaces() {
 		return esv1.AnnotationDataHash
@@ -235,25 +249,75 @@ func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *
 		}
 	}
 
-	var outcome Outcome
+	outcome, err := m.replace(ctx, es, target, current)
+	if err != nil || !target.Owns() {
+		return outcome, err
+	}
 
-	if target.Owns() {
-		var err error
-		if outcome.Removed, err = m.removeRenamed(ctx, es, target); err != nil {
+	// Not before the target is there: whoever uses the former one must not be
+	// left with neither.
+	outcome.Removed, err = m.removeRenamed(ctx, es, target)
+
+	return outcome, err
+}
+
+// upstreamManager is the manager under which External Secrets Operator writes
+// targets that are no Secrets: the name of its binary.
+const upstreamManager = "external-secrets"
+
+// replace writes the object, unless it is already what it should be.
+func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *unstructured.Unstructured) (Outcome, error) {
+	manager := marker.FieldManager(es.Name)
+	rendered := digest(target.Content)
+
+	// What the API server has made of the same content before, it makes again.
+	former, stored := "", ""
+	if current != nil {
+		former, stored = digests(current.GetAnnotations()[contentAnnotation(es, target.Target)])
+	}
+
+	if former != rendered {
+		stored = ""
+	}
+
+	wanted := desired(es, target, current, rendered, stored)
+	if unchangedManifest(es, target, current, wanted) {
+		return Outcome{}, nil
+	}
+
+	// Upstream writes all targets under one name: what others have of it in a
+	// target that several share cannot be told from this ExternalSecret's.
+	if current != nil && target.Replaces() && current.GetLabels()[esv1.LabelManaged] == esv1.LabelManagedValue {
+		if err := adopt(ctx, m.client, current, upstreamManager, manager); err != nil {
 			return Outcome{}, err
 		}
 	}
 
-	wanted := desired(es, target, current)
-	if unchangedManifest(es, target, current, wanted) {
-		return outcome, nil
+	if err := m.apply(ctx, target, wanted, manager); err != nil {
+		return Outcome{}, err
 	}
 
-	if err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(wanted), client.FieldOwner(marker.FieldManager(es.Name)), client.ForceOwnership); err != nil {
-		return Outcome{}, writeError(target, "", err)
+	// The API server fills in defaults inside of lists and leaves out what is
+	// null: to miss a change of somebody else's, what it stores must be known,
+	// after a restart as well.
+	was := stored
+	if was == "" {
+		was = rendered
 	}
 
-	outcome.Change, outcome.ResourceVersion = Updated, wanted.GetResourceVersion()
+	if now := digest(ownedContent(wanted.Object, appliedFields(wanted, manager))); now != was {
+		stored = now
+		if stored == rendered {
+			stored = ""
+		}
+
+		wanted = desired(es, target, current, rendered, stored)
+		if err := m.apply(ctx, target, wanted, manager); err != nil {
+			return Outcome{}, err
+		}
+	}
+
+	outcome := Outcome{Change: Updated, ResourceVersion: wanted.GetResourceVersion()}
 	if current == nil {
 		outcome.Change = Created
 	}
@@ -261,8 +325,16 @@ func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *
 	return outcome, nil
 }
 
-// desired is the object to apply.
-func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructured.Unstructured) *unstructured.Unstructured {
+// apply applies an object, which becomes what the API server answers.
+func (m *Manifests) apply(ctx context.Context, target *render.Target, object *unstructured.Unstructured, manager string) error {
+	err := m.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(manager), client.ForceOwnership)
+
+	return writeError(target, "", err)
+}
+
+// desired is the object to apply, with the digests of what was rendered and,
+// unless empty, of what the API server stores.
+func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructured.Unstructured, rendered, stored string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	maps.Copy(object.Object, target.Content)
 
@@ -276,7 +348,11 @@ func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructur
 	}
 
 	labels[esv1.LabelManaged] = esv1.LabelManagedValue
-	annotations[contentAnnotation(es, target.Target)] = digest(target.Content)
+	annotations[contentAnnotation(es, target.Target)] = rendered
+
+	if stored != "" {
+		annotations[contentAnnotation(es, target.Target)] += "." + stored
+	}
 
 	object.SetGroupVersionKind(target.Manifest)
 	object.SetNamespace(es.Namespace)
@@ -292,8 +368,9 @@ func desired(es *esv1.ExternalSecret, target *render.Target, current *unstructur
 		}})
 	}
 
-	if !target.Replaces() && current != nil {
-		// Without it, a target that is gone would be made.
+	if !target.Owns() && current != nil {
+		// Without it, a target that is gone would be made, and one that has come
+		// in its place would be written to whosever it is.
 		object.SetUID(current.GetUID())
 	}
 
@@ -325,13 +402,14 @@ func unchangedManifest(es *esv1.ExternalSecret, target *render.Target, current, 
 		}
 	}
 
-	// A label that is no longer wanted must go.
+	// A label or finalizer that is no longer wanted must go.
 	fields := appliedFields(current, marker.FieldManager(es.Name))
 	metadata, _ := fields["f:metadata"].(map[string]any)
+	finalizers, _ := metadata["f:finalizers"].(map[string]any)
 
 	return len(fieldNames(metadata["f:labels"])) == len(wanted.GetLabels()) &&
 		len(fieldNames(metadata["f:annotations"])) == len(wanted.GetAnnotations()) &&
-		containsAll(current.GetFinalizers(), wanted.GetFinalizers())
+		sameSet(members(finalizers), wanted.GetFinalizers())
 }
 
 func fieldNames(fields any) []string {

@@ -15,13 +15,14 @@ import (
 )
 
 // AnnotationKeysHash holds the digest of the keys that were written, so that a
-// key that somebody removed is missed without reading the Secret.
+// key that somebody removed is missed without reading the Secret; behind it,
+// the digest of the type that the template asks for.
 const AnnotationKeysHash = "reconcile.external-secrets.io/data-keys"
 
 // owned is what a field manager owns of a Secret.
 type owned struct {
-	data, labels, annotations []string
-	immutable                 bool
+	data, labels, annotations, finalizers []string
+	immutable                             bool
 }
 
 // annotationMerged is followed by the digest of an ExternalSecret's name. It
@@ -51,6 +52,11 @@ func Intact(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool
 }
 
 func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
+	return applied(es, target, current) && len(foreignKeys(es, target, current)) == 0
+}
+
+// applied tells whether a target has what was applied, whatever else it has.
+func applied(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
 	if current == nil || current.DeletionTimestamp != nil || current.Labels[esv1.LabelManaged] != esv1.LabelManagedValue {
 		return false
 	}
@@ -59,18 +65,32 @@ func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partial
 		return false
 	}
 
-	mine, foreign := ownership(current, marker.FieldManager(es.Name))
+	mine, _ := ownership(current, marker.FieldManager(es.Name))
 	if mine == nil {
 		return false
 	}
 
+	annotation := mergedAnnotation(es)
 	if target.Replaces() {
-		return len(foreign) == 0 && current.Annotations[AnnotationKeysHash] == marker.KeysHash(mine.data)
+		annotation = AnnotationKeysHash
 	}
 
-	keys, _, _ := strings.Cut(current.Annotations[mergedAnnotation(es)], ".")
+	// Behind it stand other digests.
+	keys, _, _ := strings.Cut(current.Annotations[annotation], ".")
 
 	return keys == marker.KeysHash(mine.data)
+}
+
+// foreignKeys are those that others have added to a target which holds what the
+// ExternalSecret says and nothing else.
+func foreignKeys(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) []string {
+	if !target.Replaces() {
+		return nil
+	}
+
+	_, foreign := ownership(current, marker.FieldManager(es.Name))
+
+	return foreign
 }
 
 // Frozen tells whether a target is there and immutable, as the ExternalSecret
@@ -128,6 +148,7 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 		Metadata  struct {
 			Labels      map[string]json.RawMessage `json:"f:labels"`
 			Annotations map[string]json.RawMessage `json:"f:annotations"`
+			Finalizers  map[string]json.RawMessage `json:"f:finalizers"`
 		} `json:"f:metadata"`
 	}
 
@@ -137,8 +158,22 @@ func fieldsOf(entry metav1.ManagedFieldsEntry) owned {
 
 	return owned{
 		data: names(fields.Data), labels: names(fields.Metadata.Labels), annotations: names(fields.Metadata.Annotations),
-		immutable: fields.Immutable != nil,
+		finalizers: members(fields.Metadata.Finalizers), immutable: fields.Immutable != nil,
 	}
+}
+
+// members of a set of texts: keys that begin with "v:" and go on as JSON.
+func members[V any](fields map[string]V) []string {
+	var texts []string
+
+	for field := range fields {
+		var text string
+		if quoted, ok := strings.CutPrefix(field, "v:"); ok && json.Unmarshal([]byte(quoted), &text) == nil {
+			texts = append(texts, text)
+		}
+	}
+
+	return texts
 }
 
 func names(fields map[string]json.RawMessage) []string {

@@ -19,15 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-)
 
-// Identities that certificates carry as URI names.
-const (
-	// OperatorIdentity is the operator's own; providers accept no other
-	// caller.
-	OperatorIdentity = "spiffe://external-secrets.io/operator"
-	// ProviderIdentityPrefix is followed by the name of the SecretProvider.
-	ProviderIdentityPrefix = "spiffe://external-secrets.io/provider/"
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
 // Keys of the CA's Secret.
@@ -240,7 +233,7 @@ func (a *Authority) ClientTLS(ctx context.Context) (*tls.Certificate, *x509.Cert
 	now := a.options.Now()
 	if a.own == nil || !now.Before(a.renew) || now.Before(a.own.Leaf.NotBefore) {
 		leaf, err := newLeaf(a.state.active, leafRequest{
-			commonName: "external-secrets-operator", identity: OperatorIdentity, usage: x509.ExtKeyUsageClientAuth,
+			commonName: "external-secrets-operator", identity: pb.OperatorIdentity, usage: x509.ExtKeyUsageClientAuth,
 		}, now, a.options.LeafLifetime)
 		if err != nil {
 			return nil, nil, fmt.Errorf("cannot issue the operator's certificate: %w", err)
@@ -302,7 +295,7 @@ func (a *Authority) IssueServer(ctx context.Context, provider string, hosts []st
 	}
 
 	leaf, err := newLeaf(a.state.active, leafRequest{
-		commonName: provider, identity: ProviderIdentityPrefix + provider, hosts: hosts, usage: x509.ExtKeyUsageServerAuth,
+		commonName: provider, identity: pb.ProviderIdentityPrefix + provider, hosts: hosts, usage: x509.ExtKeyUsageServerAuth,
 	}, a.options.Now(), a.options.LeafLifetime)
 	if err != nil {
 		return nil, fmt.Errorf("cannot issue the certificate of provider %q: %w", provider, err)

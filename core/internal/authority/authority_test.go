@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
 // clock is a clock that tests set.
@@ -77,11 +79,11 @@ func TestCertificatesArePurposeBound(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if got := own.Leaf.URIs[0].String(); got != OperatorIdentity {
+	if got := own.Leaf.URIs[0].String(); got != pb.OperatorIdentity {
 		t.Errorf("the operator is %q", got)
 	}
 
-	if got := leaf[0].URIs[0].String(); got != ProviderIdentityPrefix+"vault" {
+	if got := leaf[0].URIs[0].String(); got != pb.ProviderIdentityPrefix+"vault" {
 		t.Errorf("the provider is %q", got)
 	}
 

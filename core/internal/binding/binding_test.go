@@ -84,8 +84,6 @@ func resolver(t *testing.T, policy Policy, objects ...client.Object) *Resolver {
 func TestBindDenies(t *testing.T) {
 	t.Parallel()
 
-	const vaultAddress = "dns:///vault.secrets.svc:8443"
-
 	vault := registration("vault", vaultAddress, nil)
 
 	for _, c := range []struct {
@@ -157,18 +155,6 @@ func TestBindDenies(t *testing.T) {
 			objects: []client.Object{registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Status.Kinds[0].Kind = "Absent" })},
 			reason:  v2alpha1.ReasonInvalidProviderConfig, want: "the cluster has no kind Absent",
 		},
-		{
-			why: "a way to authenticate that comes later",
-			store: store("tenant", func(s *v2alpha1.StoreSpec) {
-				s.ProviderConfig.Auth = &v2alpha1.ProviderAuth{ServiceAccountRef: &v2alpha1.ServiceAccountRef{}}
-			}),
-			reason: v2alpha1.ReasonUnsupportedField, want: "not supported yet: spec.providerConfig.auth.serviceAccountRef",
-		},
-		{
-			why: "a mode of TLS that comes later", store: store("tenant", nil),
-			objects: []client.Object{registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.TLS = &v2alpha1.ProviderTLS{Mode: v2alpha1.TLSModeExternal} })},
-			reason:  v2alpha1.ReasonUnsupportedField, want: "not supported yet: spec.tls.mode External",
-		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -196,8 +182,8 @@ func TestBindBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if b.Endpoint.Address.String() != "dns:///vault.secrets.svc:8443" || b.Endpoint.ServerName != "vault.secrets.svc" ||
-			b.Endpoint.Identity != "spiffe://external-secrets.io/provider/vault" {
+		if b.Endpoint.Address.String() != "dns:///vault.secrets.svc:8443" || b.Endpoint.Trust.ServerName != "vault.secrets.svc" ||
+			b.Endpoint.Trust.Identity != "spiffe://external-secrets.io/provider/vault" {
 			t.Errorf("endpoint: %+v", b.Endpoint)
 		}
 
@@ -296,6 +282,7 @@ func TestAdmits(t *testing.T) {
 		{why: "an expression for its end does not match", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"-a"}}}},
 		{why: "alternatives are anchored together", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"team|x"}}}},
 		{why: "a line break is no way around", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"(?m)^team$"}}}},
+		{why: "an expression that closes the anchors' parentheses admits nobody", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"x)|(.*"}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
 		{why: "an expression that is none admits nobody", conditions: []v2alpha1.NamespaceCondition{{Namespaces: []string{"team-a"}, NamespaceRegexes: []string{"("}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
 	} {
 		t.Run(c.why, func(t *testing.T) {

@@ -34,14 +34,29 @@ func Admits(conditions []v2alpha1.NamespaceCondition, namespace string, namespac
 		admitted = admitted || slices.Contains(condition.Namespaces, namespace)
 
 		for j, expression := range condition.NamespaceRegexes {
-			compiled, err := regexp.Compile(`\A(?:` + expression + `)\z`)
+			matches, err := matchesWhole(expression, namespace)
 			if err != nil {
 				return false, fmt.Errorf("spec.conditions[%d].namespaceRegexes[%d]: %w", i, j, err)
 			}
 
-			admitted = admitted || compiled.MatchString(namespace)
+			admitted = admitted || matches
 		}
 	}
 
 	return admitted, nil
+}
+
+// matchesWhole tells whether an expression matches a whole name. It must be one
+// by itself: the anchors' own parentheses must not complete it.
+func matchesWhole(expression, name string) (bool, error) {
+	if _, err := regexp.Compile(expression); err != nil {
+		return false, err
+	}
+
+	anchored, err := regexp.Compile(`\A(?:` + expression + `)\z`)
+	if err != nil {
+		return false, err
+	}
+
+	return anchored.MatchString(name), nil
 }

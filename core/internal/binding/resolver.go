@@ -21,9 +21,9 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/address"
-	"github.com/external-secrets/eso/core/internal/authority"
 	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/token"
 )
 
 // configTimeout bounds the first look at a kind of config, which waits for its
@@ -48,8 +48,10 @@ func deny(reason, format string, args ...any) error {
 
 // Binding is what a store is bound to.
 type Binding struct {
-	// Endpoint of the provider.
+	// Endpoint of the provider, with the trust that the store has chosen.
 	Endpoint providerclient.Endpoint
+	// Caller whose token calls carry; none where the store names none.
+	Caller token.Identity
 	// Provider is the name of the SecretProvider; empty where the operator's
 	// flag allows the address and none is registered.
 	Provider string
@@ -90,6 +92,12 @@ type Policy struct {
 	// SocketDir is the folder below which unix sockets may lie; empty means
 	// that none may be used.
 	SocketDir string
+	// SocketUID is the user that a provider behind a unix socket must run as.
+	SocketUID int
+	// SPIFFE says that the operator has a Workload API.
+	SPIFFE bool
+	// Namespace of the operator.
+	Namespace string
 }
 
 // Configs makes sure that a kind of provider config is watched, so that reads
@@ -112,10 +120,6 @@ func NewResolver(reader client.Reader, configs Configs, policy Policy) *Resolver
 
 // Bind decides what a store is bound to. What forbids it is a *DenialError.
 func (r *Resolver) Bind(ctx context.Context, s *Store) (*Binding, error) {
-	if err := supported(s); err != nil {
-		return nil, err
-	}
-
 	namespace, err := configNamespace(s)
 	if err != nil {
 		return nil, err
@@ -128,6 +132,10 @@ func (r *Resolver) Bind(ctx context.Context, s *Store) (*Binding, error) {
 
 	b, registration, err := r.provider(ctx, s, gvk, namespace)
 	if err != nil {
+		return nil, err
+	}
+
+	if err := r.authenticate(s, b, registration, namespace); err != nil {
 		return nil, err
 	}
 
@@ -170,35 +178,6 @@ func (r *Resolver) Admit(ctx context.Context, s *Store, namespace string) error 
 
 	if !admitted {
 		return deny(v2alpha1.ReasonInvalidProviderConfig, "the conditions of %s do not admit namespace %q", s.Key(), namespace)
-	}
-
-	return nil
-}
-
-// supported refuses fields whose behaviour this version does not have: to
-// ignore one would be to promise it.
-func supported(s *Store) error {
-	auth := s.Spec.ProviderConfig.Auth
-	if auth == nil {
-		return nil
-	}
-
-	var fields []string
-
-	if auth.ServiceAccountRef != nil {
-		fields = append(fields, "spec.providerConfig.auth.serviceAccountRef")
-	}
-
-	if auth.SPIFFERef != nil {
-		fields = append(fields, "spec.providerConfig.auth.spiffeRef")
-	}
-
-	if auth.ClientCertificate != nil && auth.ClientCertificate.SecretRef != nil {
-		fields = append(fields, "spec.providerConfig.auth.clientCertificate.secretRef")
-	}
-
-	if len(fields) > 0 {
-		return deny(v2alpha1.ReasonUnsupportedField, "not supported yet: %s", strings.Join(fields, ", "))
 	}
 
 	return nil
@@ -282,7 +261,7 @@ func (r *Resolver) provider(ctx context.Context, s *Store, gvk schema.GroupVersi
 			return nil, nil, err
 		}
 
-		return &Binding{Endpoint: providerclient.Endpoint{Address: wanted, ServerName: wanted.Host}}, nil, nil
+		return &Binding{Endpoint: r.policy.Unregistered(wanted)}, nil, nil
 	}
 
 	if forbidden != "" {
@@ -437,19 +416,10 @@ func (r *Resolver) Endpoint(registration *v2alpha1.SecretProvider) (providerclie
 		return providerclient.Endpoint{}, err
 	}
 
-	endpoint := providerclient.Endpoint{Provider: registration.Name, Address: parsed, ServerName: parsed.Host}
-	if !parsed.Socket() {
-		endpoint.Identity = authority.ProviderIdentityPrefix + registration.Name
-	}
+	endpoint := providerclient.Endpoint{Provider: registration.Name, Address: parsed}
 
-	if tls := registration.Spec.TLS; tls != nil {
-		if tls.Mode != "" && tls.Mode != v2alpha1.TLSModeManaged {
-			return providerclient.Endpoint{}, deny(v2alpha1.ReasonUnsupportedField, "not supported yet: spec.tls.mode %s", tls.Mode)
-		}
-
-		if tls.ServerName != "" {
-			endpoint.ServerName = tls.ServerName
-		}
+	if endpoint.Trust, err = r.policy.trust(registration, parsed); err != nil {
+		return providerclient.Endpoint{}, err
 	}
 
 	if limits := registration.Spec.Limits; limits != nil {

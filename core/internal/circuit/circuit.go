@@ -14,6 +14,9 @@ type Verdict int
 const (
 	// Success closes the circuit.
 	Success Verdict = iota
+	// Neutral failures say nothing about other calls, such as one that may lie in
+	// what was asked for.
+	Neutral
 	// Suspect failures open the circuit when there are several in a row, such
 	// as a call that was lost.
 	Suspect
@@ -106,6 +109,11 @@ func (b *Breakers[E]) done(name string, c *breaker[E], probe bool, verdict Verdi
 	}
 
 	defer b.mu.Unlock()
+
+	// The next call finds out what a probe has not.
+	if verdict == Neutral {
+		return
+	}
 
 	c.failures++
 

@@ -119,6 +119,31 @@ func TestCertainFailureOpensItAtOnce(t *testing.T) {
 	}
 }
 
+// What one caller asks for must not keep the others out, nor let them in.
+func TestNeutralFailuresChangeNothing(t *testing.T) {
+	t.Parallel()
+
+	b, now := clock(func(string) { t.Error("it counts as closed") })
+
+	for range 10 * tolerated {
+		if !call(b, Neutral) {
+			t.Fatal("it is open")
+		}
+	}
+
+	call(b, Certain)
+
+	*now = now.Add(time.Second)
+
+	if !call(b, Neutral) || !call(b, Certain) {
+		t.Error("nobody finds out whether it is well again")
+	}
+
+	if call(b, Success) {
+		t.Error("it is closed")
+	}
+}
+
 // Calls that were under way when the circuit opened all fail; they must not
 // make the pause longer each.
 func TestLateFailuresCountOnce(t *testing.T) {

@@ -11,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/binding"
 	"github.com/external-secrets/eso/core/internal/plan"
@@ -317,18 +320,27 @@ func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
 		}
 	}
 
+	// By these policies, what is proven absent is taken from the target.
+	takes := o.plan.Target.Deletion != esv1.DeletionRetain
+
 	for _, entry := range o.plan.Entries {
 		if o.failures[entry.Batch] != nil {
 			continue
 		}
 
-		err := answers[entry.Batch][index(o.plan, entry)].Err
+		answer := answers[entry.Batch][index(o.plan, entry)]
+		err := answer.Err
+
+		// A find says that there is nothing by finding nothing.
+		if err == nil && takes && entry.Find && len(answer.Map) == 0 {
+			err = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "nothing was found"}
+		}
+
 		if err == nil {
 			continue
 		}
 
-		// What is proven absent is left out of the target by these policies.
-		gone := err.NotFound() && o.plan.Target.Deletion != esv1.DeletionRetain
+		gone := takes && err.NotFound()
 		if gone && o.sources[entry.Batch].Healthy() {
 			continue
 		}

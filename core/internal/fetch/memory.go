@@ -19,11 +19,11 @@ type Memory struct {
 	mu      sync.Mutex
 	size    int
 	recent  *list.List // of *memorised, the latest first
-	objects map[types.UID]*list.Element
+	objects map[types.NamespacedName]*list.Element
 }
 
 type memorised struct {
-	object  types.UID
+	object  types.NamespacedName
 	version string
 	answers Answers
 	size    int
@@ -31,12 +31,12 @@ type memorised struct {
 
 // NewMemory makes a memory of so many bytes; 0 remembers nothing.
 func NewMemory(limit int) *Memory {
-	return &Memory{limit: limit, recent: list.New(), objects: map[types.UID]*list.Element{}}
+	return &Memory{limit: limit, recent: list.New(), objects: map[types.NamespacedName]*list.Element{}}
 }
 
 // Remember keeps an object's answers. version says what they depend on: the
-// object's plan and its stores.
-func (m *Memory) Remember(object types.UID, version string, answers Answers) {
+// object itself, its plan and its stores.
+func (m *Memory) Remember(object types.NamespacedName, version string, answers Answers) {
 	item := &memorised{object: object, version: version, answers: answers, size: sizeOf(answers)}
 
 	m.mu.Lock()
@@ -58,7 +58,7 @@ func (m *Memory) Remember(object types.UID, version string, answers Answers) {
 }
 
 // Recall gives an object's answers; nil where there are none of that version.
-func (m *Memory) Recall(object types.UID, version string) Answers {
+func (m *Memory) Recall(object types.NamespacedName, version string) Answers {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
@@ -80,14 +80,14 @@ func (m *Memory) Recall(object types.UID, version string) Answers {
 }
 
 // Forget drops an object's answers.
-func (m *Memory) Forget(object types.UID) {
+func (m *Memory) Forget(object types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
 	m.remove(object)
 }
 
-func (m *Memory) remove(object types.UID) {
+func (m *Memory) remove(object types.NamespacedName) {
 	element, ok := m.objects[object]
 	if !ok {
 		return

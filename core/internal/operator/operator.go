@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -34,6 +35,8 @@ import (
 	"github.com/external-secrets/eso/core/internal/report"
 	"github.com/external-secrets/eso/core/internal/source"
 	"github.com/external-secrets/eso/core/internal/template"
+	"github.com/external-secrets/eso/core/internal/token"
+	"github.com/external-secrets/eso/core/internal/trust"
 	"github.com/external-secrets/eso/core/internal/version"
 )
 
@@ -78,7 +81,17 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	defer metrics.Registry.Unregister(measured)
 
-	pool := providerclient.NewPool(ca, config.UserAgent, measured.Called)
+	clients, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
+	}
+
+	trusted := trust.NewSource(trust.Options{Own: ca, Reader: direct, WorkloadAPI: options.WorkloadAPI})
+	defer trusted.Close()
+
+	pool := providerclient.NewPool(providerclient.Options{
+		Credentials: trusted, Tokens: token.New(clients, config), UserAgent: config.UserAgent, Called: measured.Called,
+	})
 	defer pool.Close()
 
 	if err := addControllers(ctx, mgr, direct, ca, pool, measured, options); err != nil {
@@ -111,9 +124,18 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 	cached := mgr.GetClient()
 	events := mgr.GetEventRecorder("external-secrets")
 	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
-	resolver := binding.NewResolver(cached, configs, binding.Policy{Allowed: options.AllowedAddresses, SocketDir: options.SocketDir})
+	policy := binding.Policy{
+		Allowed: options.AllowedAddresses, SocketDir: options.SocketDir, SocketUID: options.SocketUID,
+		SPIFFE: options.WorkloadAPI != "", Namespace: options.Namespace,
+	}
+	resolver := binding.NewResolver(cached, configs, policy)
 
-	providers := secretprovider.New(cached, direct, resolver, pool, ca, events, options.AllowedAddresses)
+	allowed := make([]providerclient.Endpoint, 0, len(policy.Allowed))
+	for _, a := range policy.Allowed {
+		allowed = append(allowed, policy.Unregistered(a))
+	}
+
+	providers := secretprovider.New(cached, direct, resolver, pool, ca, events, allowed)
 	if err := providers.SetupWithManager(mgr, ca); err != nil {
 		return err
 	}

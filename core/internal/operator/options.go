@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"go.uber.org/zap/zapcore"
 
 	"github.com/external-secrets/eso/core/internal/address"
@@ -53,6 +54,10 @@ type Options struct {
 	AllowedAddresses []address.Address
 	// SocketDir below which providers' unix sockets may lie.
 	SocketDir string
+	// SocketUID is the user that a provider behind a unix socket must run as.
+	SocketUID int
+	// WorkloadAPI is the address of the SPIFFE Workload API.
+	WorkloadAPI string
 	// CALifetime and CertificateLifetime of what the operator issues.
 	CALifetime          time.Duration
 	CertificateLifetime time.Duration
@@ -89,6 +94,8 @@ func (o *Options) Register(flags *flag.FlagSet) {
 		return nil
 	})
 	flags.StringVar(&o.SocketDir, "provider-socket-dir", "", "folder below which the unix sockets of providers may lie; empty refuses all")
+	flags.IntVar(&o.SocketUID, "provider-socket-uid", os.Getuid(), "user that the process behind a provider's unix socket must run as; default the operator's own")
+	flags.StringVar(&o.WorkloadAPI, "spiffe-endpoint-socket", os.Getenv("SPIFFE_ENDPOINT_SOCKET"), "address of the SPIFFE Workload API, such as unix:///run/spire/agent.sock; default SPIFFE_ENDPOINT_SOCKET; empty for none")
 	flags.DurationVar(&o.CALifetime, "ca-lifetime", 365*24*time.Hour, "lifetime of the certificate authority")
 	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", 24*time.Hour, "lifetime of the certificates that it issues; renewed when two thirds are over")
 	flags.TextVar(&o.LogLevel, "loglevel", zapcore.InfoLevel, "debug, info or error")
@@ -115,6 +122,14 @@ func (o *Options) Validate() error {
 	bad(o.StoreRefreshInterval <= 0, "--store-requeue-interval: %s is not positive", o.StoreRefreshInterval)
 	bad(o.CertificateLifetime < time.Second, "--certificate-lifetime: %s is less than a second", o.CertificateLifetime)
 	bad(o.CALifetime < 6*o.CertificateLifetime, "--ca-lifetime: %s is less than six certificate lifetimes of %s", o.CALifetime, o.CertificateLifetime)
+	bad(o.SocketUID < 0, "--provider-socket-uid: %d is negative", o.SocketUID)
+
+	if o.WorkloadAPI != "" {
+		if err := workloadapi.ValidateAddress(o.WorkloadAPI); err != nil {
+			errs = append(errs, fmt.Errorf("--spiffe-endpoint-socket: %w", err))
+		}
+	}
+
 	bad(o.SocketDir != "" && !strings.HasPrefix(o.SocketDir, "/"), "--provider-socket-dir: %q is not absolute", o.SocketDir)
 
 	return errors.Join(errs...)

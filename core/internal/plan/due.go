@@ -14,6 +14,9 @@ import (
 // DefaultRefreshInterval of an ExternalSecret that names none.
 const DefaultRefreshInterval = time.Hour
 
+// shortestInterval keeps one ExternalSecret from taking up a worker.
+const shortestInterval = time.Second
+
 // jitterShare is the largest part of an interval that jitter takes off.
 const jitterShare = 0.1
 
@@ -28,8 +31,11 @@ type Due struct {
 	Periodic bool
 	// Why, in a few words; for logs.
 	Why string
-	// Next is the time until the next sync is due if nothing changes; 0 means
-	// never, or that it is due now.
+	// Held says that the clock asks for a refresh, and that a sync window holds
+	// it back.
+	Held bool
+	// Next is the time until the next read of the store is due if nothing
+	// changes; 0 means never, or that it is due now.
 	Next time.Duration
 }
 
@@ -62,17 +68,29 @@ type State struct {
 
 // Decide says whether an ExternalSecret is due.
 func Decide(es *esv1.ExternalSecret, state State) Due {
-	status := &es.Status
-	changed := status.SyncedResourceVersion != marker.SyncedVersion(&es.ObjectMeta)
-
 	switch {
-	case status.RefreshTime.IsZero():
+	case es.Status.RefreshTime.IsZero():
 		return Due{Now: true, Why: "never synced"}
 	case state.Frozen:
 		return Due{}
-	case !state.Intact:
-		return Due{Now: true, Repair: true, Why: "the target is missing or was changed"}
-	case changed && forced(es):
+	}
+
+	// First whether the stores have to be read: who keeps changing a target must
+	// not keep it from being refreshed.
+	due := read(es, state)
+	if due.Now || state.Intact {
+		return due
+	}
+
+	return Due{Now: true, Repair: true, Why: "the target is missing or was changed", Next: due.Next}
+}
+
+// read decides whether the stores have to be read, whatever became of the
+// target.
+func read(es *esv1.ExternalSecret, state State) Due {
+	changed := es.Status.SyncedResourceVersion != marker.SyncedVersion(&es.ObjectMeta)
+
+	if changed && forced(es) {
 		return Due{Now: true, Why: "the annotation asks for it"}
 	}
 
@@ -96,7 +114,7 @@ func Decide(es *esv1.ExternalSecret, state State) Due {
 	switch {
 	case changed:
 		return Due{Now: true, Why: "the ExternalSecret changed"}
-	case status.SyncedDependencies != state.Dependencies:
+	case es.Status.SyncedDependencies != state.Dependencies:
 		return Due{Now: true, Why: "a store, its config, its registration or a template changed"}
 	}
 
@@ -124,10 +142,10 @@ func periodic(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Du
 
 	switch {
 	case !ok && from.IsZero():
-		return Due{}
+		return Due{Held: true}
 	case !ok:
 		// Not all at the same moment, and not after a short window's end.
-		return Due{Next: from.Sub(now) + jitter(es.UID, min(interval, time.Minute))}
+		return Due{Held: true, Next: from.Sub(now) + jitter(es.UID, min(interval, time.Minute))}
 	case jumped:
 		return Due{Now: true, Why: "the last sync lies in the future"}
 	default:
@@ -173,13 +191,19 @@ func forced(es *esv1.ExternalSecret) bool {
 	return wanted != "" && wanted != es.Status.SyncedForceSync
 }
 
-// Interval between two reads of the store.
+// Interval between two reads of the store; not positive where there is only
+// one.
 func Interval(es *esv1.ExternalSecret) time.Duration {
 	if es.Spec.RefreshInterval == nil {
 		return DefaultRefreshInterval
 	}
 
-	return es.Spec.RefreshInterval.Duration
+	interval := es.Spec.RefreshInterval.Duration
+	if interval <= 0 {
+		return interval
+	}
+
+	return max(interval, shortestInterval)
 }
 
 // MaxJitter is the largest part of the interval that jitter takes off.

@@ -99,10 +99,106 @@ func TestDecide(t *testing.T) {
 				t.Errorf("due = %+v, again after %s", due, due.Again())
 			}
 
-			if wait := due.Next > 0; wait != (!c.want && !c.never) {
+			if wait := due.Next > 0 && !due.Now; wait != (!c.want && !c.never) {
 				t.Errorf("due = %+v", due)
 			}
 		})
+	}
+}
+
+// A target that somebody keeps changing is still refreshed: only where no read
+// of the store is due will what was fetched last do.
+func TestDecideReadsBeforeItRepairs(t *testing.T) {
+	t.Parallel()
+
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+	for _, c := range []struct {
+		why    string
+		ago    time.Duration
+		edit   func(*esv1.ExternalSecret)
+		deps   string
+		repair bool
+		next   bool
+	}{
+		{why: "nothing but the target changed", ago: time.Minute, repair: true, next: true},
+		{why: "the interval is over", ago: 2 * time.Hour},
+		{why: "the spec changed", ago: time.Minute, edit: func(es *esv1.ExternalSecret) { es.Generation++ }},
+		{why: "a store changed", ago: time.Minute, deps: "others"},
+		{why: "the annotation asks for it", ago: time.Minute, edit: func(es *esv1.ExternalSecret) {
+			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
+			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
+		}},
+		{why: "a policy that reads once is repaired from memory", ago: 2 * time.Hour, repair: true, edit: func(es *esv1.ExternalSecret) {
+			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
+		}},
+		{why: "a window that holds the refresh back holds back no repair", ago: 2 * time.Hour, repair: true, next: true, edit: func(es *esv1.ExternalSecret) {
+			es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: "0 5 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
+			es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
+		}},
+	} {
+		es := externalSecret(nil)
+		es.Spec.RefreshInterval = &metav1.Duration{Duration: time.Hour}
+		es.Status.RefreshTime = metav1.NewTime(now.Add(-c.ago))
+		es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
+		es.Status.SyncedDependencies = "deps"
+
+		if c.edit != nil {
+			c.edit(es)
+		}
+
+		if c.deps == "" {
+			c.deps = "deps"
+		}
+
+		due := Decide(es, State{Dependencies: c.deps, Now: now})
+		if !due.Now || due.Repair != c.repair || (due.Next > 0) != c.next {
+			t.Errorf("%s: due = %+v", c.why, due)
+		}
+	}
+}
+
+// Whoever is not due because of a window alone has not come to rest.
+func TestDecideTellsWhatAWindowHolds(t *testing.T) {
+	t.Parallel()
+
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+	for _, c := range []struct {
+		why      string
+		ago      time.Duration
+		schedule string
+		want     bool
+	}{
+		{"the interval is over, and the window is not open", 2 * time.Hour, "0 5 * * *", true},
+		{"the interval is over, and the window never opens", 2 * time.Hour, "0 0 30 2 *", true},
+		{"the interval is not over", time.Minute, "0 5 * * *", false},
+	} {
+		es := externalSecret(nil)
+		es.Spec.RefreshInterval = &metav1.Duration{Duration: time.Hour}
+		es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: c.schedule, Duration: metav1.Duration{Duration: time.Hour}}}}
+		es.Status.RefreshTime = metav1.NewTime(now.Add(-c.ago))
+		es.Status.SyncedResourceVersion = marker.SyncedVersion(&es.ObjectMeta)
+
+		if due := Decide(es, State{Intact: true, Now: now}); due.Now || due.Held != c.want {
+			t.Errorf("%s: due = %+v", c.why, due)
+		}
+	}
+}
+
+// The API takes any duration: a nanosecond must not keep a worker busy.
+func TestIntervalHasALowerBound(t *testing.T) {
+	t.Parallel()
+
+	for given, want := range map[time.Duration]time.Duration{
+		time.Nanosecond: time.Second, time.Second: time.Second, time.Minute: time.Minute, 0: 0, -time.Second: -time.Second,
+	} {
+		es := externalSecret(nil)
+		es.Spec.RefreshInterval = &metav1.Duration{Duration: given}
+
+		if got := Interval(es); got != want {
+			t.Errorf("an interval of %s counts as %s, not %s", given, got, want)
+		}
 	}
 }
 

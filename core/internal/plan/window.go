@@ -14,11 +14,13 @@ import (
 const horizon = 5 * 366 * 24 * time.Hour
 
 const (
-	// maxSpans bounds the spans of one window that are looked at.
-	maxSpans = 10000
-	// stretch is how far the end of overlapping windows is followed; whoever
-	// sleeps until then looks again.
+	// maxSteps bounds how many windows that follow or overlap each other are
+	// followed, all of them together; whoever sleeps until then looks again.
+	maxSteps = 1000
+	// stretch is how far they are followed.
 	stretch = 24 * time.Hour
+	// finest is the smallest distance of two starts of a schedule.
+	finest = time.Second
 )
 
 // parseSchedule reads five cron fields or a descriptor such as @daily.
@@ -42,60 +44,90 @@ type everySchedule struct{ delay time.Duration }
 // Next multiple after t.
 func (e everySchedule) Next(t time.Time) time.Time { return t.Truncate(e.delay).Add(e.delay) }
 
+// span is a window that can be read.
+type span struct {
+	schedule cron.Schedule
+	duration time.Duration
+}
+
+// spans of windows. One that cannot be read is New's to refuse; here it does
+// not count.
+func spans(windows []esv1.SyncWindow) []span {
+	read := make([]span, 0, len(windows))
+
+	for _, window := range windows {
+		if schedule, err := parseSchedule(window.Schedule); err == nil && window.Duration.Duration > 0 {
+			read = append(read, span{schedule, window.Duration.Duration})
+		}
+	}
+
+	return read
+}
+
 // permitted tells whether sync windows let a refresh through at a moment, and,
-// where they do not, from when on they do; zero where that is never. Windows
-// that cannot be read are New's to refuse; here they do not count.
+// where they do not, from when on they do; zero where that is never.
 func permitted(windows *esv1.SyncWindows, now time.Time) (ok bool, from time.Time) {
 	if windows == nil {
 		return true, time.Time{}
 	}
 
-	now = now.UTC()
-	end := openUntil(windows.Windows, now)
+	ok, from, _ = look(windows.Kind, spans(windows.Windows), now.UTC())
 
-	if windows.Kind == "deny" {
-		return end.IsZero(), end
+	return ok, from
+}
+
+// look does what permitted does, and gives the end of the stretch of windows
+// that now lies in, too.
+func look(kind string, windows []span, now time.Time) (ok bool, from, end time.Time) {
+	end = openUntil(windows, now)
+
+	switch {
+	case kind == "deny":
+		return end.IsZero(), end, end
+	case !end.IsZero():
+		return true, time.Time{}, end
+	default:
+		return false, nextStart(windows, now), end
 	}
-
-	if !end.IsZero() {
-		return true, time.Time{}
-	}
-
-	return false, nextStart(windows.Windows, now)
 }
 
 // Window tells whether sync windows let a periodic refresh through at a moment,
 // and when that changes next; zero where it never does.
 func Window(windows *esv1.SyncWindows, now time.Time) (open bool, edge time.Time) {
-	open, edge = permitted(windows, now)
+	if windows == nil {
+		return true, time.Time{}
+	}
+
+	read := spans(windows.Windows)
+	open, edge, end := look(windows.Kind, read, now.UTC())
 
 	switch {
-	case windows == nil || !open:
+	case !open:
 		return open, edge
 	case windows.Kind == "deny":
-		return open, nextStart(windows.Windows, now.UTC())
+		return open, nextStart(read, now.UTC())
 	default:
-		return open, openUntil(windows.Windows, now.UTC())
+		return open, end
 	}
 }
 
 // openUntil gives the end of the stretch of windows that now lies in; zero
 // where it lies in none.
-func openUntil(windows []esv1.SyncWindow, now time.Time) time.Time {
+func openUntil(windows []span, now time.Time) time.Time {
 	var end time.Time
 
 	at := now
 
-	for end.Sub(now) < stretch || end.IsZero() {
+	for range max(1, maxSteps/max(1, len(windows))) {
 		grown := false
 
 		for _, window := range windows {
-			if until := windowEnd(window, at); until.After(at) && until.After(end) {
+			if until := window.end(at); until.After(at) && until.After(end) {
 				end, grown = until, true
 			}
 		}
 
-		if !grown {
+		if !grown || end.Sub(now) >= stretch {
 			break
 		}
 
@@ -105,40 +137,45 @@ func openUntil(windows []esv1.SyncWindow, now time.Time) time.Time {
 	return end
 }
 
-// windowEnd gives the end of the last of a window's spans that hold a moment;
-// zero where none does.
-func windowEnd(window esv1.SyncWindow, at time.Time) time.Time {
-	schedule, err := parseSchedule(window.Schedule)
-	if err != nil || window.Duration.Duration <= 0 {
+// end of the last of a window's spans that hold a moment; zero where none does.
+func (w span) end(at time.Time) time.Time {
+	// A span that began after at-duration, and not after at, holds at.
+	began := func(since time.Time) time.Time {
+		start := w.schedule.Next(since)
+		if start.After(at) {
+			return time.Time{}
+		}
+
+		return start
+	}
+
+	after := at.Add(-w.duration)
+
+	last := began(after)
+	if last.IsZero() {
 		return time.Time{}
 	}
 
-	var end time.Time
+	// Schedules tell the next start only: the last one is found by halves,
+	// whatever the number of starts in between.
+	for before := at; before.Sub(after) > finest; {
+		middle := after.Add(before.Sub(after) / 2)
 
-	// A span that began after at-duration, and not after at, holds at.
-	start := schedule.Next(at.Add(-window.Duration.Duration))
-	for range maxSpans {
-		if start.IsZero() || start.After(at) {
-			break
+		if start := began(middle); start.IsZero() {
+			before = middle
+		} else {
+			last, after = start, middle
 		}
-
-		end = start.Add(window.Duration.Duration)
-		start = schedule.Next(start)
 	}
 
-	return end
+	return last.Add(w.duration)
 }
 
-func nextStart(windows []esv1.SyncWindow, now time.Time) time.Time {
+func nextStart(windows []span, now time.Time) time.Time {
 	var next time.Time
 
 	for _, window := range windows {
-		schedule, err := parseSchedule(window.Schedule)
-		if err != nil {
-			continue
-		}
-
-		start := schedule.Next(now)
+		start := window.schedule.Next(now)
 		if start.IsZero() || start.Sub(now) > horizon {
 			continue
 		}

@@ -59,19 +59,42 @@ func TestPermitted(t *testing.T) {
 	}
 }
 
-// A denied window without end must not keep the operator busy.
+// Windows that cost much to look at must not keep the operator busy, and the
+// end of one is that of its last span, however many there are.
 func TestPermittedIsBounded(t *testing.T) {
 	t.Parallel()
 
-	began := time.Now()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-	ok, from := permitted(&esv1.SyncWindows{Kind: "deny", Windows: []esv1.SyncWindow{{Schedule: "* * * * *", Duration: metav1.Duration{Duration: 24 * time.Hour}}}}, began)
-	if ok || from.Before(began.Add(time.Hour)) {
-		t.Errorf("permitted = %t from %s", ok, from)
-	}
+	for _, c := range []struct {
+		why      string
+		schedule string
+		duration time.Duration
+		windows  int
+		until    time.Time
+	}{
+		{"a denied window without end", "* * * * *", 24 * time.Hour, 1, now.Add(48 * time.Hour).Truncate(time.Minute)},
+		{"one that has begun half a million times", "* * * * *", 365 * 24 * time.Hour, 1, now.Add(365 * 24 * time.Hour).Truncate(time.Minute)},
+		{"and begins every second", "@every 1s", 100 * 24 * time.Hour, 1, now.Add(100 * 24 * time.Hour)},
+		{"windows that follow each other without end", "* * * * *", time.Minute, 1, time.Time{}},
+		{"a thousand of them", "* * * * *", time.Minute, 1000, time.Time{}},
+		{"a year that began at its first minute", "0 0 1 1 *", 365 * 24 * time.Hour, 1, time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		windows := make([]esv1.SyncWindow, c.windows)
+		for i := range windows {
+			windows[i] = esv1.SyncWindow{Schedule: c.schedule, Duration: metav1.Duration{Duration: c.duration}}
+		}
 
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("it took %s", took)
+		began := time.Now()
+
+		ok, from := permitted(&esv1.SyncWindows{Kind: "deny", Windows: windows}, now)
+		if ok || !from.After(now) || (!c.until.IsZero() && !from.Equal(c.until)) {
+			t.Errorf("%s: permitted = %t from %s; want %s", c.why, ok, from, c.until)
+		}
+
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("%s: it took %s", c.why, took)
+		}
 	}
 }
 

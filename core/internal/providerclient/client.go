@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+
+	"github.com/external-secrets/eso/core/internal/token"
 )
 
 const (
@@ -33,6 +36,8 @@ const (
 type Client struct {
 	endpoint Endpoint
 	conn     *connection
+	who      token.Identity
+	tokens   Tokens
 	called   Called
 }
 
@@ -71,11 +76,40 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 	}
 	defer release()
 
+	if ctx, err = c.identified(ctx, requestID); err != nil {
+		return err
+	}
+
 	if err := rpc(ctx); err != nil {
-		return callError(c.endpoint, requestID, err)
+		return c.failed(requestID, err)
 	}
 
 	return nil
+}
+
+// identified adds the token that the call carries.
+func (c *Client) identified(ctx context.Context, requestID string) (context.Context, error) {
+	if c.who.None() {
+		return ctx, nil
+	}
+
+	bearer, err := c.tokens.Token(ctx, c.who)
+	if err != nil {
+		return nil, &Error{Code: codes.Unauthenticated, Reason: pb.ReasonCallerRefused, Message: clean(err.Error()), RequestID: requestID}
+	}
+
+	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), nil
+}
+
+// failed makes the failure of a call an Error. A token that was refused is got
+// anew for the next call.
+func (c *Client) failed(requestID string, err error) *Error {
+	typed := callError(c.endpoint, requestID, err)
+	if typed.Reason == pb.ReasonCallerRefused && !c.who.None() {
+		c.tokens.Forget(c.who)
+	}
+
+	return typed
 }
 
 // Info asks what the provider is.

@@ -12,7 +12,9 @@ import (
 	"math/big"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,12 +24,15 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/address"
+	"github.com/external-secrets/eso/core/internal/token"
+	"github.com/external-secrets/eso/core/internal/trust"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -124,13 +129,19 @@ type provider struct {
 
 	info func() (*pb.GetInfoResponse, error)
 	read func(*pb.GetSecretsRequest) (*pb.GetSecretsResponse, error)
+	// contextual reads in place of read, where a test looks at the call itself.
+	contextual func(context.Context, *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error)
 }
 
 func (p *provider) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoResponse, error) {
 	return p.info()
 }
 
-func (p *provider) GetSecrets(_ context.Context, request *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
+func (p *provider) GetSecrets(ctx context.Context, request *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
+	if p.contextual != nil {
+		return p.contextual(ctx, request)
+	}
+
 	return p.read(request)
 }
 
@@ -157,7 +168,7 @@ func serve(t *testing.T, config *tls.Config, p *provider) Endpoint {
 		t.Fatal(err)
 	}
 
-	return Endpoint{Address: a, ServerName: "127.0.0.1", Identity: identity}
+	return Endpoint{Address: a, Trust: trust.Trust{ServerName: "127.0.0.1", Identity: identity}}
 }
 
 // trusted serves a provider that is who it should be, and gives a client.
@@ -170,13 +181,13 @@ func trusted(t *testing.T, p *provider) *Client {
 	return dial(t, own{c.issue(t, func(*x509.Certificate) {}), c.pool()}, endpoint)
 }
 
-func dial(t *testing.T, credentials Credentials, endpoint Endpoint) *Client {
+func dial(t *testing.T, mine trust.Own, endpoint Endpoint) *Client {
 	t.Helper()
 
-	pool := NewPool(credentials, "test", nil)
+	pool := NewPool(Options{Credentials: trust.NewSource(trust.Options{Own: mine})})
 	t.Cleanup(pool.Close)
 
-	client, err := pool.Client(endpoint)
+	client, err := pool.Client(endpoint, token.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -448,7 +459,7 @@ func TestWrongPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		if _, err := dial(t, own{good, c.pool()}, Endpoint{Address: a, ServerName: "127.0.0.1", Identity: identity}).Info(t.Context()); err == nil {
+		if _, err := dial(t, own{good, c.pool()}, Endpoint{Address: a, Trust: trust.Trust{ServerName: "127.0.0.1", Identity: identity}}).Info(t.Context()); err == nil {
 			t.Error("the operator fell back to plain text")
 		}
 	})
@@ -459,46 +470,143 @@ func TestWrongPeers(t *testing.T) {
 func TestPoolKeepsIdentitiesApart(t *testing.T) {
 	t.Parallel()
 
-	pool := NewPool(own{}, "test", nil)
+	now := time.Now()
+	pool := NewPool(Options{Now: func() time.Time { return now }})
+
 	defer pool.Close()
 
-	a := Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, ServerName: "a", Identity: "a"}
+	a := Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, Trust: trust.Trust{ServerName: "a", Identity: "a"}}
 	b := a
-	b.Identity = "b"
+	b.Trust.Identity = "b"
+	own := a
+	own.Trust.Certificate.Name = "mine"
 
-	one, err := pool.Client(a)
-	if err != nil {
-		t.Fatal(err)
+	dialled := func(endpoint Endpoint, who token.Identity) *connection {
+		t.Helper()
+
+		client, err := pool.Client(endpoint, who)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return client.conn
 	}
 
-	two, err := pool.Client(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var nobody token.Identity
 
-	again, err := pool.Client(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	if one.conn == two.conn || one.conn != again.conn {
+	one, two, mine := dialled(a, nobody), dialled(b, nobody), dialled(own, nobody)
+	if one == two || one == mine || one != dialled(a, nobody) {
 		t.Error("the same address with another identity shares a connection, or the same does not")
 	}
 
-	pool.Retain(map[Endpoint]bool{b: true})
+	if one.bounds != mine.bounds {
+		t.Error("who shows another certificate has limits of its own")
+	}
 
-	if fresh, err := pool.Client(a); err != nil || fresh.conn == one.conn {
-		t.Errorf("a connection that nobody stands for was kept: %v", err)
+	if one != dialled(a, token.Identity{Name: "reader", Audience: "a"}) {
+		t.Error("a token needs a connection of its own")
+	}
+
+	pool.Retain([]Endpoint{a})
+
+	if dialled(own, nobody) != mine || dialled(a, nobody) != one {
+		t.Error("a connection that is in use was closed")
+	}
+
+	if dialled(b, nobody) == two {
+		t.Error("a connection that nobody stands for was kept")
+	}
+
+	now = now.Add(idle)
+
+	pool.Retain([]Endpoint{a})
+
+	if dialled(own, nobody) == mine {
+		t.Error("a store's own connection is kept although nobody uses it")
+	}
+
+	if dialled(a, nobody) != one {
+		t.Error("a registration's connection was closed because nobody used it")
+	}
+}
+
+// tokens gives a token, or fails.
+type tokens struct {
+	err       error
+	forgotten atomic.Int32
+}
+
+func (s *tokens) Token(_ context.Context, who token.Identity) (string, error) {
+	return "token-of-" + who.Name, s.err
+}
+
+func (s *tokens) Forget(token.Identity) { s.forgotten.Add(1) }
+
+// The token of the store's ServiceAccount goes with each call, over TLS only.
+func TestCallsCarryTokens(t *testing.T) {
+	t.Parallel()
+
+	var carried []string
+
+	c := newCA(t)
+	good := c.issue(t, func(*x509.Certificate) {})
+	refusing := false
+	p := &provider{contextual: func(ctx context.Context, _ *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
+		carried = metadata.ValueFromIncomingContext(ctx, pb.TokenMetadata)
+
+		if refusing {
+			s, err := status.New(codes.Unauthenticated, "no").WithDetails(&errdetails.ErrorInfo{Domain: pb.ErrorDomain, Reason: pb.ReasonCallerRefused})
+			if err != nil {
+				return nil, err
+			}
+
+			return nil, s.Err()
+		}
+
+		return &pb.GetSecretsResponse{Results: []*pb.SecretResult{value("0", "v")}}, nil
+	}}
+	endpoint := serve(t, &tls.Config{Certificates: []tls.Certificate{*good}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: c.pool()}, p)
+
+	s := &tokens{}
+	pool := NewPool(Options{Credentials: trust.NewSource(trust.Options{Own: own{good, c.pool()}}), Tokens: s})
+	t.Cleanup(pool.Close)
+
+	who := token.Identity{Namespace: "ns", Name: "reader", Audience: "a"}
+
+	client, err := pool.Client(endpoint, who)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err != nil || !slices.Equal(carried, []string{"Bearer token-of-reader"}) {
+		t.Errorf("carried %q, %v", carried, err)
+	}
+
+	refusing = true
+
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err == nil || s.forgotten.Load() != 1 {
+		t.Errorf("a token that was refused is kept: %v", err)
+	}
+
+	s.err, carried = errors.New("cannot get a token"), nil
+
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err == nil || !strings.Contains(err.Error(), "cannot get a token") || carried != nil {
+		t.Errorf("err = %v; carried %q", err, carried)
+	}
+
+	plain := Endpoint{Address: address.Address{Path: "/run/x.sock"}, Trust: trust.Trust{Socket: true}}
+	if _, err := pool.Client(plain, who); err == nil || !strings.Contains(err.Error(), "tokens travel over TLS only") {
+		t.Errorf("err = %v", err)
 	}
 }
 
 func TestLimitsHoldBack(t *testing.T) {
 	t.Parallel()
 
-	pool := NewPool(own{}, "test", nil)
+	pool := NewPool(Options{})
 	defer pool.Close()
 
-	client, err := pool.Client(Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, MaxConcurrent: 1})
+	client, err := pool.Client(Endpoint{Address: address.Address{Host: "127.0.0.1", Port: 1}, MaxConcurrent: 1}, token.Identity{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,13 @@ func callError(endpoint Endpoint, requestID string, err error) *Error {
 func describe(e *Error, endpoint Endpoint) {
 	text := cause(e.Message)
 
+	own, ownFault := strings.CutPrefix(text, "authentication handshake failed: ")
+
 	switch {
+	case e.Code == codes.Unavailable && ownFault && strings.HasPrefix(own, "cannot "):
+		// The operator itself has nothing to show, or nothing to compare with.
+		e.Untrusted = true
+		e.Message = fmt.Sprintf("the connection to the provider at %s cannot be secured: %s", endpoint.Address, own)
 	case e.Code == codes.Unavailable && untrusted(text):
 		e.Untrusted = true
 		e.Message = fmt.Sprintf("the provider at %s and the operator do not trust each other: %s", endpoint.Address, text)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -12,12 +13,17 @@ import (
 	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+
+	"github.com/external-secrets/eso/core/internal/token"
+	"github.com/external-secrets/eso/core/internal/trust"
 )
 
 const (
 	defaultMaxConcurrent = 64
+	// idle is how long a connection that only a store's own choice asks for is
+	// kept unused.
+	idle = 10 * time.Minute
 	// maxAnswerBytes bounds one answer: what a provider may send, and a little
 	// for the envelope.
 	maxAnswerBytes = 4<<20 + 64<<10
@@ -45,20 +51,46 @@ const serviceConfig = `{
 // none, the RPC, the gRPC code, and how long it took.
 type Called func(provider, method, code string, took time.Duration)
 
+// Tokens gets the tokens that calls carry. *token.Source is one.
+type Tokens interface {
+	Token(ctx context.Context, who token.Identity) (string, error)
+	Forget(who token.Identity)
+}
+
+// Options of a Pool.
+type Options struct {
+	// Credentials of the operator and of providers; required.
+	Credentials trust.Credentials
+	// Tokens that calls carry; nil where none ever does.
+	Tokens Tokens
+	// UserAgent of the operator.
+	UserAgent string
+	// Called is told of each call; may be nil.
+	Called Called
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
 // Pool keeps connections to providers.
 type Pool struct {
-	credentials Credentials
-	userAgent   string
-	called      Called
+	options Options
 
 	mu     sync.Mutex
 	conns  map[Endpoint]*connection
+	bounds map[served]*bounds
 	closed bool
 }
 
-// connection is one pooled connection set and the bounds of its use.
+// connection is one pooled connection set.
 type connection struct {
-	grpc    *grpc.ClientConn
+	grpc *grpc.ClientConn
+	used time.Time
+
+	*bounds
+}
+
+// bounds of a provider's use, by all connections to it.
+type bounds struct {
 	inUse   chan struct{}
 	limiter *rate.Limiter
 
@@ -66,18 +98,26 @@ type connection struct {
 	maxBatch atomic.Uint32
 }
 
-// NewPool makes an empty pool. called may be nil.
-func NewPool(credentials Credentials, userAgent string, called Called) *Pool {
-	if called == nil {
-		called = func(string, string, string, time.Duration) {}
+// NewPool makes an empty pool.
+func NewPool(options Options) *Pool {
+	if options.Called == nil {
+		options.Called = func(string, string, string, time.Duration) {}
 	}
 
-	return &Pool{credentials: credentials, userAgent: userAgent, called: called, conns: map[Endpoint]*connection{}}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+
+	return &Pool{options: options, conns: map[Endpoint]*connection{}, bounds: map[served]*bounds{}}
 }
 
-// Client gives a client for a provider. Nothing is dialled before its first
-// call.
-func (p *Pool) Client(endpoint Endpoint) (*Client, error) {
+// Client gives a client for a provider, whose calls carry a token of the given
+// identity, if any. Nothing is dialled before its first call.
+func (p *Pool) Client(endpoint Endpoint, who token.Identity) (*Client, error) {
+	if !who.None() && endpoint.Address.Socket() {
+		return nil, fmt.Errorf("cannot call %s: tokens travel over TLS only", endpoint.Address)
+	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -95,12 +135,14 @@ func (p *Pool) Client(endpoint Endpoint) (*Client, error) {
 		p.conns[endpoint] = conn
 	}
 
-	return &Client{endpoint: endpoint, conn: conn, called: p.called}, nil
+	conn.used = p.options.Now()
+
+	return &Client{endpoint: endpoint, conn: conn, who: who, tokens: p.options.Tokens, called: p.options.Called}, nil
 }
 
 func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 	options := []grpc.DialOption{
-		grpc.WithUserAgent(p.userAgent),
+		grpc.WithUserAgent(p.options.UserAgent),
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDisableServiceConfig(),
 		// Secrets never go through a proxy that the environment names.
@@ -111,16 +153,12 @@ func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
+		grpc.WithTransportCredentials(trust.Transport(p.options.Credentials, endpoint.Trust)),
 	}
 
-	var target string
-
+	target := "dns:///" + net.JoinHostPort(endpoint.Address.Host, strconv.Itoa(int(endpoint.Address.Port)))
 	if endpoint.Address.Socket() {
 		target = "unix://" + endpoint.Address.Path
-		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	} else {
-		target = "dns:///" + net.JoinHostPort(endpoint.Address.Host, strconv.Itoa(int(endpoint.Address.Port)))
-		options = append(options, grpc.WithTransportCredentials(&transport{source: p.credentials, endpoint: endpoint}))
 	}
 
 	conn, err := grpc.NewClient(target, options...)
@@ -128,30 +166,56 @@ func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 		return nil, fmt.Errorf("cannot use address %s: %w", endpoint.Address, err)
 	}
 
+	return &connection{grpc: conn, bounds: p.boundsOf(endpoint)}, nil
+}
+
+// boundsOf gives the bounds that all connections to a provider share.
+func (p *Pool) boundsOf(endpoint Endpoint) *bounds {
+	if b, ok := p.bounds[endpoint.served()]; ok {
+		return b
+	}
+
 	concurrent := endpoint.MaxConcurrent
 	if concurrent == 0 {
 		concurrent = defaultMaxConcurrent
 	}
 
-	c := &connection{grpc: conn, inUse: make(chan struct{}, concurrent)}
+	b := &bounds{inUse: make(chan struct{}, concurrent)}
 	if endpoint.PerSecond > 0 {
-		c.limiter = rate.NewLimiter(rate.Limit(endpoint.PerSecond), endpoint.PerSecond)
+		b.limiter = rate.NewLimiter(rate.Limit(endpoint.PerSecond), endpoint.PerSecond)
 	}
 
-	return c, nil
+	p.bounds[endpoint.served()] = b
+
+	return b
 }
 
-// Retain closes the connections to every endpoint but those given. Calls in
+// Retain closes the connections to every provider but those given, and those by
+// a store's own choice of trust that nobody has used for a while. Calls in
 // flight on them fail and are repeated by their callers.
-func (p *Pool) Retain(endpoints map[Endpoint]bool) {
+func (p *Pool) Retain(endpoints []Endpoint) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	for endpoint, conn := range p.conns {
-		if !endpoints[endpoint] {
-			_ = conn.grpc.Close()
+	now, bounded := p.options.Now(), map[served]bool{}
 
-			delete(p.conns, endpoint)
+	for endpoint, conn := range p.conns {
+		if slices.ContainsFunc(endpoints, func(kept Endpoint) bool {
+			return kept == endpoint || kept.serves(endpoint) && now.Sub(conn.used) < idle
+		}) {
+			bounded[endpoint.served()] = true
+
+			continue
+		}
+
+		_ = conn.grpc.Close()
+
+		delete(p.conns, endpoint)
+	}
+
+	for key := range p.bounds {
+		if !bounded[key] {
+			delete(p.bounds, key)
 		}
 	}
 }
@@ -167,7 +231,7 @@ func (p *Pool) Close() {
 }
 
 // acquire waits until the provider may be asked.
-func (c *connection) acquire(ctx context.Context) (release func(), err error) {
+func (c *bounds) acquire(ctx context.Context) (release func(), err error) {
 	if c.limiter != nil {
 		if err := c.limiter.Wait(ctx); err != nil {
 			return nil, fmt.Errorf("the provider's limit of requests per second leaves no room in time: %w", err)

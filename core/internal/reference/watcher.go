@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,8 +25,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// firstLook bounds the wait for an object's first answer.
+// firstLook is how long an object's first answer may take before its want is an
+// error.
 const firstLook = 10 * time.Second
+
+// ErrPending says that something has just begun to be watched and is not known
+// yet. Whoever is told so is told, too, when it is.
+var ErrPending = errors.New("the API server has not answered yet")
 
 // Kind of what is watched.
 type Kind string
@@ -55,6 +61,9 @@ type Watcher struct {
 	objects  kubernetes.Interface
 	metadata metadata.Interface
 	changed  func(Key)
+	now      func() time.Time
+	// list gives what an object is listed and watched by.
+	list func(Key) (cache.ListerWatcher, runtime.Object)
 
 	mu      sync.Mutex
 	running sync.WaitGroup
@@ -68,12 +77,16 @@ type watched struct {
 	store  cache.Store
 	synced cache.InformerSynced
 	stop   context.CancelFunc
+	began  time.Time
 }
 
 // New makes a watcher of nothing. changed is called whenever an object that is
-// watched is made, changes or goes; it must not block.
+// watched becomes known, is made, changes or goes; it must not block.
 func New(objects kubernetes.Interface, meta metadata.Interface, changed func(Key)) *Watcher {
-	return &Watcher{objects: objects, metadata: meta, changed: changed, watches: map[Key]*watched{}, wanted: map[types.NamespacedName][]Key{}}
+	w := &Watcher{objects: objects, metadata: meta, changed: changed, now: time.Now, watches: map[Key]*watched{}, wanted: map[types.NamespacedName][]Key{}}
+	w.list = w.listWatch
+
+	return w
 }
 
 // Want makes keys all that owner has watched. A watch that nobody wants any
@@ -140,8 +153,10 @@ func (w *Watcher) Owners(key Key) []types.NamespacedName {
 	return slices.Collect(maps.Keys(entry.owners))
 }
 
-// Content of an object that is watched; ok tells whether it exists.
-func (w *Watcher) Content(ctx context.Context, key Key) (content map[string]string, ok bool, err error) {
+// Content of an object that is watched; ok tells whether it exists. It does not
+// wait: what the operator may not read would keep every worker waiting. At first
+// the error is an ErrPending.
+func (w *Watcher) Content(key Key) (content map[string]string, ok bool, err error) {
 	w.mu.Lock()
 	entry, watching := w.watches[key]
 	w.mu.Unlock()
@@ -150,10 +165,11 @@ func (w *Watcher) Content(ctx context.Context, key Key) (content map[string]stri
 		return nil, false, fmt.Errorf("cannot read %s: it is not watched", key)
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, firstLook)
-	defer cancel()
-
-	if !cache.WaitForCacheSync(ctx.Done(), entry.synced) {
+	switch {
+	case entry.synced():
+	case w.now().Sub(entry.began) < firstLook:
+		return nil, false, fmt.Errorf("cannot read %s: %w", key, ErrPending)
+	default:
 		return nil, false, fmt.Errorf("cannot read %s: the API server does not answer, or does not let the operator list and watch it", key)
 	}
 
@@ -194,7 +210,7 @@ func (w *Watcher) watch(key Key) *watched {
 		return entry
 	}
 
-	list, object := w.listWatch(key)
+	list, object := w.list(key)
 	notify := func(any) { w.changed(key) }
 
 	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
@@ -207,10 +223,16 @@ func (w *Watcher) watch(key Key) *watched {
 	})
 
 	ctx, stop := context.WithCancel(context.Background())
-	entry := &watched{owners: map[types.NamespacedName]bool{}, store: store, synced: controller.HasSynced, stop: stop}
+	entry := &watched{owners: map[types.NamespacedName]bool{}, store: store, synced: controller.HasSynced, stop: stop, began: w.now()}
 	w.watches[key] = entry
 
 	w.running.Go(func() { controller.RunWithContext(ctx) })
+	// That there is no object is an answer, too, and one that changes nothing.
+	w.running.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), entry.synced) {
+			w.changed(key)
+		}
+	})
 
 	return entry
 }

@@ -100,6 +100,12 @@ func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value,
 
 	target.Empty = len(target.Data) == 0
 
+	// Templates may need what is not there: they must not keep a target from
+	// what the policy says of it.
+	if target.Fate() != Written {
+		return target, nil
+	}
+
 	if err := r.template(es, target, objects); err != nil {
 		return nil, err
 	}

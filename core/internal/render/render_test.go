@@ -153,3 +153,38 @@ func FuzzRender(f *testing.F) {
 		}
 	})
 }
+
+// What the stores have nothing for is deleted, or left, whatever its templates
+// need: v1 decides so before it renders them.
+func TestNothingIsRenderedOutOfNothing(t *testing.T) {
+	t.Parallel()
+
+	es := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
+	es.Spec.Target = &esv1.Target{Template: &esv1.Template{Data: map[string]string{"out": "{{ .password }}"}}}
+
+	for _, c := range []struct {
+		why      string
+		deletion esv1.DeletionPolicy
+		value    Value
+		entry    plan.Entry
+		want     Fate
+		err      bool
+	}{
+		{"all are gone", esv1.DeletionDelete, Value{Absent: true}, plan.Entry{SecretKey: "password"}, Deleted, false},
+		{"nothing was found", esv1.DeletionDelete, Value{Map: map[string][]byte{}}, plan.Entry{Find: true}, Deleted, false},
+		{"nothing was found, and the target stays", esv1.DeletionRetain, Value{Map: map[string][]byte{}}, plan.Entry{Find: true}, Retained, false},
+		{"the target stays, without its keys", esv1.DeletionMerge, Value{Absent: true}, plan.Entry{SecretKey: "password"}, Written, true},
+		{"something else is there", esv1.DeletionDelete, Value{Value: []byte("1")}, plan.Entry{SecretKey: "other"}, Written, true},
+	} {
+		p := &plan.Plan{Target: plan.Target{Name: "app", Creation: esv1.CreationOwner, Deletion: c.deletion}, Entries: []plan.Entry{c.entry}}
+
+		target, err := renderer().Render(es, p, []Value{c.value}, nil)
+
+		switch {
+		case (err != nil) != c.err:
+			t.Errorf("%s: err = %v", c.why, err)
+		case err == nil && target.Fate() != c.want:
+			t.Errorf("%s: fate = %v", c.why, target.Fate())
+		}
+	}
+}

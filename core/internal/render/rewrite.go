@@ -118,12 +118,17 @@ func merge(step *esv1.RewriteMerge, values map[string][]byte) (map[string][]byte
 	}
 
 	if step.Strategy == esv1.MergeJSON {
-		text, err := json.Marshal(merged)
-		if err != nil {
+		var text bytes.Buffer
+
+		// As upstream does: <, > and & stay as they are.
+		encoder := json.NewEncoder(&text)
+		encoder.SetEscapeHTML(false)
+
+		if err := encoder.Encode(merged); err != nil {
 			return nil, errors.New("merge: the merged object cannot be written as JSON")
 		}
 
-		values[step.Into] = text
+		values[step.Into] = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 
 		return values, nil
 	}

@@ -68,6 +68,7 @@ func TestRewrite(t *testing.T) {
 		{why: "a key of priority that is not there", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{Priority: []string{"no"}})}, in: map[string]string{"x": `{"a":"1"}`}, err: `priority names the key "no"`},
 		{why: "which may be ignored", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{Priority: []string{"no"}, PriorityPolicy: "IgnoreNotFound"})}, in: map[string]string{"x": `{"a":"1"}`}, want: map[string]string{"a": "1"}},
 		{why: "strategy JSON keeps what was there", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{Strategy: "JSON", Into: "all"})}, in: map[string]string{"x": `{"b":2}`, "y": `{"a":"1"}`}, want: map[string]string{"x": `{"b":2}`, "y": `{"a":"1"}`, "all": `{"a":"1","b":2}`}},
+		{why: "and writes what it holds as it is", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{Strategy: "JSON", Into: "all"})}, in: map[string]string{"x": `{"a":"<&>"}`}, want: map[string]string{"x": `{"a":"<&>"}`, "all": `{"a":"<&>"}`}},
 		{why: "what is no object cannot be merged", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{})}, in: map[string]string{"x": canary}, err: `the value of key "x" is no JSON object`},
 		{why: "nor is a list", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{})}, in: map[string]string{"x": `["` + canary + `"]`}, err: "no JSON object"},
 		{why: "nor null", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{})}, in: map[string]string{"x": `null`}, err: "no JSON object"},

@@ -34,6 +34,12 @@ const (
 	eventUpdateFailed = "UpdateFailed"
 )
 
+// Messages of the Ready condition where there is no target, and none is missed.
+const (
+	messageDeleted = "%s deleted: the stores have nothing for it"
+	messageNotMade = "the stores have nothing for the %s: it is not made"
+)
+
 // Events of each type beyond these are left out. The condition of each object
 // says the same: when thousands are made, or fail, at the same time, a write of
 // an event for each would slow down the rest.
@@ -127,11 +133,11 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 
 	switch {
 	case sync.Deleted:
-		reason, message = reasons.deleted, reasons.noun+" deleted: the stores have nothing for it"
+		reason, message = reasons.deleted, fmt.Sprintf(messageDeleted, reasons.noun)
 	case sync.Retained && sync.Exists:
 		message = "the stores have nothing for the " + reasons.noun + ": it is retained as it is"
 	case sync.Retained:
-		message = "the stores have nothing for the " + reasons.noun + ": it is not made"
+		message = fmt.Sprintf(messageNotMade, reasons.noun)
 	}
 
 	named := sync.Target.Noun() + " " + sync.Target.Name
@@ -202,10 +208,25 @@ func (r *Reporter) Stands(ctx context.Context, es *esv1.ExternalSecret) error {
 	}
 
 	before := es.DeepCopy()
-	reasons := reasonsOf(plan.TargetOf(es))
-	setReady(es, metav1.ConditionTrue, reasons.synced, reasons.noun+" synced")
+	reason, message := standing(es)
+	setReady(es, metav1.ConditionTrue, reason, message)
 
 	return r.patch(ctx, before, es)
+}
+
+// standing is what the last sync came to, as far as the status still tells.
+func standing(es *esv1.ExternalSecret) (reason, message string) {
+	target := plan.TargetOf(es)
+	reasons := reasonsOf(target)
+
+	switch {
+	case es.Status.Binding != nil, target.Creation == esv1.CreationNone:
+		return reasons.synced, reasons.noun + " synced"
+	case target.Deletion == esv1.DeletionDelete:
+		return reasons.deleted, fmt.Sprintf(messageDeleted, reasons.noun)
+	default:
+		return reasons.synced, fmt.Sprintf(messageNotMade, reasons.noun)
+	}
 }
 
 // Failed tells of a sync that failed, and when it is tried again: after a

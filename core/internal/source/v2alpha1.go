@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/binding"
@@ -70,7 +71,8 @@ func (v *V2Alpha1) Class(ctx context.Context, store plan.Store, namespace string
 	return s.Spec.Controller, nil
 }
 
-// Revision is what the store's controller last bound the store to.
+// Revision is what the store's controller last bound the store to, and whether
+// it serves the namespace.
 func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace string) (string, error) {
 	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
 
@@ -81,9 +83,17 @@ func (v *V2Alpha1) Revision(ctx context.Context, store plan.Store, namespace str
 		return "", nil
 	case err != nil:
 		return "", err
-	default:
-		return string(s.Object.GetUID()) + "/" + s.Status.Revision, nil
 	}
+
+	revision := string(s.Object.GetUID()) + "/" + s.Status.Revision
+
+	if err := v.resolver.Admit(ctx, s, namespace); errors.As(err, &denial) {
+		revision += "/denied"
+	} else if err != nil {
+		return "", err
+	}
+
+	return revision, nil
 }
 
 // Open binds the store, after its conditions and its gate.
@@ -106,7 +116,7 @@ func (v *V2Alpha1) Open(ctx context.Context, store plan.Store, namespace string)
 		return nil, err
 	}
 
-	client, err := v.pool.Client(bound.Endpoint)
+	client, err := v.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
 		return nil, err
 	}
@@ -237,13 +247,25 @@ func (b *boundSource) guarded(call func() error) (err error) {
 	return err
 }
 
-// verdictOn tells whether a failure of the whole store may pass by itself.
+// verdictOn tells what a failure of the whole store says about other calls
+// through it. Several namespaces share a store, and what one of them asks for
+// must not keep the others from it: only what does not depend on that opens the
+// circuit. A config that is wrong for all makes the store not Ready, and then it
+// is not asked at all.
 func verdictOn(err *providerclient.Error) circuit.Verdict {
 	switch err.Code {
-	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown, codes.Internal:
-		return circuit.Suspect
-	default:
+	case codes.Unauthenticated:
 		return circuit.Certain
+	case codes.ResourceExhausted:
+		if err.Reason == pb.ReasonThrottled {
+			return circuit.Certain
+		}
+
+		return circuit.Neutral // one answer that is too large
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted, codes.Unknown, codes.Internal:
+		return circuit.Suspect // it may pass by itself
+	default:
+		return circuit.Neutral
 	}
 }
 

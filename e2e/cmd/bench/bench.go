@@ -84,11 +84,12 @@ func (b *bench) start(ctx context.Context) error {
 	return load.AwaitCollector(ctx, b.client)
 }
 
-// operate starts the operator with its default flags, and the provider.
-func (b *bench) operate(ctx context.Context) error {
+// operate starts the operator with its default flags, but for those given, and
+// the provider.
+func (b *bench) operate(ctx context.Context, flags ...string) error {
 	b.say("starting the operator and the %s provider ...", b.providerName)
 
-	if err := b.product.StartOperator(ctx); err != nil {
+	if err := b.product.StartOperator(ctx, flags...); err != nil {
 		return err
 	}
 

@@ -40,11 +40,23 @@ func reserved(mount string) bool {
 
 // location is where a secret is read and how its answer looks.
 type location struct {
-	mount    string
+	mount string
+	// keyed says that the key names the mount, and not the config.
+	keyed    bool
 	path     string
 	query    map[string][]string
 	v2       bool
 	metadata bool
+}
+
+// misfit says that there is no engine where the location leads, or another
+// than the config says. Where the key chose the mount, that is a fault of this
+// key: others of the same store may lead to an engine that fits.
+func (l location) misfit(format string, args ...any) error {
+	err := provider.InvalidConfig(format, args...)
+	err.StoreScope = !l.keyed
+
+	return err
 }
 
 // locate turns a key into a path. A key may repeat the mount and, on version
@@ -54,9 +66,10 @@ func (e engine) locate(key, version string, metadata bool) (location, error) {
 	v2 := e.v2()
 
 	mount, rest := strings.Trim(e.mount, "/"), strings.Trim(key, "/")
+	keyed := mount == ""
 
 	var repeated bool
-	if mount == "" {
+	if keyed {
 		if mount, rest, repeated = strings.Cut(rest, "/"); !repeated {
 			return location{}, provider.InvalidRequest("key %q names no mount, and the config's spec.path is empty", key)
 		}
@@ -86,14 +99,14 @@ func (e engine) locate(key, version string, metadata bool) (location, error) {
 			return location{}, provider.Unsupported("secret %q: a KV version 1 engine keeps no metadata", key)
 		}
 
-		return location{mount: mount, path: mount + "/" + rest}, nil
+		return location{mount: mount, keyed: keyed, path: mount + "/" + rest}, nil
 	}
 
 	if metadata {
-		return location{mount: mount, path: mount + "/metadata/" + rest, v2: true, metadata: true}, nil
+		return location{mount: mount, keyed: keyed, path: mount + "/metadata/" + rest, v2: true, metadata: true}, nil
 	}
 
-	from := location{mount: mount, path: mount + "/data/" + rest, v2: true}
+	from := location{mount: mount, keyed: keyed, path: mount + "/data/" + rest, v2: true}
 
 	if version != "" {
 		if n, err := strconv.ParseUint(version, 10, 32); err != nil || n == 0 {
@@ -126,7 +139,7 @@ func (l location) document(key, version string, secret *api.Secret) (document.Do
 			return document.Document{}, missing(key, version)
 		}
 
-		return document.Document{}, provider.InvalidConfig("the answer to secret %q is not one of a KV version 2 engine: is spec.version right?", key)
+		return document.Document{}, l.misfit("the answer to secret %q is not one of a KV version 2 engine: is spec.version right?", key)
 	}
 
 	return encode(key, data, revision(secret.Data["metadata"]))
@@ -154,9 +167,9 @@ func (l location) absence(key, version string, body []byte) error {
 		answer.Errors != nil && len(*answer.Errors) == 0:
 		return missing(key, version)
 	case answer.Errors != nil:
-		return provider.InvalidConfig("cannot read secret %q: Vault has no engine at %q: %s", key, l.mount, brief(*answer.Errors))
+		return l.misfit("cannot read secret %q: Vault has no engine at %q: %s", key, l.mount, brief(*answer.Errors))
 	case len(answer.Warnings) > 0:
-		return provider.InvalidConfig("cannot read secret %q: spec.path or spec.version do not fit the engine: %s", key, brief(answer.Warnings))
+		return l.misfit("cannot read secret %q: spec.path or spec.version do not fit the engine: %s", key, brief(answer.Warnings))
 	}
 
 	return provider.Unavailable("cannot read secret %q: the server answers 404, and not as Vault does", key)

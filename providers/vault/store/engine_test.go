@@ -194,6 +194,39 @@ func TestAbsence(t *testing.T) {
 	}
 }
 
+// One key that names a mount which does not fit must not speak for the whole
+// store.
+func TestMisfitIsOfTheKeyThatNamesTheMount(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why   string
+		mount string
+		key   string
+		store bool
+	}{
+		{"the config names the mount", "secret", "app", true},
+		{"the key does", "", "secrte/app", false},
+	} {
+		from, err := engine{mount: c.mount}.locate(c.key, "", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_, document := from.document(c.key, "", &api.Secret{Data: map[string]any{"data": "of version 1"}})
+
+		for _, err := range []error{
+			document,
+			from.absence(c.key, "", []byte(`{"errors":["no handler for route"]}`)),
+			from.absence(c.key, "", []byte(`{"warnings":["Invalid path for a versioned K/V secrets engine"]}`)),
+		} {
+			if got := provider.AsError(err); got.Code != codes.FailedPrecondition || got.StoreScope != c.store {
+				t.Errorf("%s: of the store = %t: %v", c.why, got.StoreScope, got)
+			}
+		}
+	}
+}
+
 func TestRequestError(t *testing.T) {
 	t.Parallel()
 

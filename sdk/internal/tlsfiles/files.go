@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
 // Names of the files, as in a Secret of type kubernetes.io/tls.
@@ -49,7 +52,7 @@ type Files struct {
 	sum     [sha256.Size]byte
 	failed  [sha256.Size]byte
 	current *tls.Config
-	expires time.Time
+	leaf    *x509.Certificate
 }
 
 // Load reads the files for the first time.
@@ -107,7 +110,22 @@ func (f *Files) Expires() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 
-	return f.expires
+	return f.leaf.NotAfter
+}
+
+// ProviderIdentity is the one in the certificate that the operator has issued
+// to this provider; empty where somebody else has issued it.
+func (f *Files) ProviderIdentity() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+
+	for _, uri := range f.leaf.URIs {
+		if identity := uri.String(); strings.HasPrefix(identity, pb.ProviderIdentityPrefix) {
+			return identity
+		}
+	}
+
+	return ""
 }
 
 func (f *Files) latest() *tls.Config {
@@ -123,7 +141,7 @@ func (f *Files) latest() *tls.Config {
 	f.looked = now
 
 	if err := f.reloadLocked(); err != nil {
-		f.options.Log.Error("cannot reload the TLS files; the former ones stay in use", "error", err.Error(), "expires", f.expires)
+		f.options.Log.Error("cannot reload the TLS files; the former ones stay in use", "error", err.Error(), "expires", f.leaf.NotAfter)
 	}
 
 	return f.current
@@ -158,7 +176,7 @@ func (f *Files) reloadLocked() error {
 		return nil
 	}
 
-	config, expires, err := f.parse(contents)
+	config, leaf, err := f.parse(contents)
 	if err != nil {
 		f.failed = now
 
@@ -166,10 +184,10 @@ func (f *Files) reloadLocked() error {
 	}
 
 	if f.current != nil {
-		f.options.Log.Info("reloaded the TLS files", "expires", expires)
+		f.options.Log.Info("reloaded the TLS files", "expires", leaf.NotAfter)
 	}
 
-	f.sum, f.current, f.expires = now, config, expires
+	f.sum, f.current, f.leaf = now, config, leaf
 
 	if f.options.Reloaded != nil {
 		f.options.Reloaded()
@@ -178,15 +196,15 @@ func (f *Files) reloadLocked() error {
 	return nil
 }
 
-func (f *Files) parse(contents [3][]byte) (*tls.Config, time.Time, error) {
+func (f *Files) parse(contents [3][]byte) (*tls.Config, *x509.Certificate, error) {
 	pair, err := tls.X509KeyPair(contents[0], contents[1])
 	if err != nil {
-		return nil, time.Time{}, fmt.Errorf("cannot use %s and %s in %s: %w", certificateFile, keyFile, f.options.Dir, err)
+		return nil, nil, fmt.Errorf("cannot use %s and %s in %s: %w", certificateFile, keyFile, f.options.Dir, err)
 	}
 
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(contents[2]) {
-		return nil, time.Time{}, fmt.Errorf("cannot use %s in %s: it holds no PEM certificate", caFile, f.options.Dir)
+		return nil, nil, fmt.Errorf("cannot use %s in %s: it holds no PEM certificate", caFile, f.options.Dir)
 	}
 
 	return &tls.Config{
@@ -199,7 +217,7 @@ func (f *Files) parse(contents [3][]byte) (*tls.Config, time.Time, error) {
 		VerifyConnection: f.verify,
 		// A resumed session would outlive the certificates it was made with.
 		SessionTicketsDisabled: true,
-	}, pair.Leaf.NotAfter, nil
+	}, pair.Leaf, nil
 }
 
 // verify pins the client's identity: that the CA has signed a certificate is

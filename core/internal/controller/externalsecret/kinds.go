@@ -2,14 +2,18 @@ package externalsecret
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -17,21 +21,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/internal/reference"
 )
 
-// kinds watches targets that are no Secrets: each kind from the moment that an
-// ExternalSecret first names it, and only objects that carry the label of those
-// that are managed.
+const (
+	// firstWatch is how long the first list of a kind may take before its want is
+	// an error.
+	firstWatch = 10 * time.Second
+	// informerRetry is how soon a kind is tried again that the cluster does not
+	// know.
+	informerRetry = 10 * time.Second
+)
+
+// errUnlisted says that a kind's objects could not be listed. The API server's
+// reason is in the log.
+var errUnlisted = errors.New("the API server has not listed its objects")
+
+// kinds watches targets that are no Secrets: each kind as long as an
+// ExternalSecret names it, and only objects that carry the label of those that
+// are managed.
 type kinds struct {
 	cache cache.Cache
+	// known is called with those who want a kind, when its objects are known.
+	known func(...types.NamespacedName)
+	now   func() time.Time
+
+	running sync.WaitGroup
 
 	mu         sync.Mutex
-	watched    map[schema.GroupVersionKind]bool
+	stopped    bool
 	controller controller.Controller
-	requests   func(context.Context, client.Object) []reconcile.Request
+	events     handler.TypedEventHandler[*unstructured.Unstructured, reconcile.Request]
+	watched    map[schema.GroupVersionKind]*kind
+	wanted     map[types.NamespacedName]schema.GroupVersionKind
+	wanting    map[schema.GroupVersionKind]map[types.NamespacedName]bool
 }
 
-func newKinds(mgr manager.Manager) (*kinds, error) {
+type kind struct {
+	known bool
+	began time.Time
+	stop  context.CancelFunc
+}
+
+func newKinds(mgr manager.Manager, known func(...types.NamespacedName)) (*kinds, error) {
 	managed, err := cache.New(mgr.GetConfig(), cache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
 		DefaultLabelSelector:        labels.SelectorFromSet(labels.Set{esv1.LabelManaged: esv1.LabelManagedValue}),
@@ -45,55 +78,172 @@ func newKinds(mgr manager.Manager) (*kinds, error) {
 		return nil, fmt.Errorf("cannot run the cache of generic targets: %w", err)
 	}
 
-	return &kinds{cache: managed, watched: map[schema.GroupVersionKind]bool{}}, nil
+	k := kindsOf(managed, known)
+
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		<-ctx.Done()
+		k.end()
+
+		return nil
+	})); err != nil {
+		return nil, fmt.Errorf("cannot watch generic targets: %w", err)
+	}
+
+	return k, nil
 }
 
-// wake makes changes of targets wake a controller's objects.
-func (k *kinds) wake(c controller.Controller, requests func(context.Context, client.Object) []reconcile.Request) {
+func kindsOf(managed cache.Cache, known func(...types.NamespacedName)) *kinds {
+	return &kinds{
+		cache: managed, known: known, now: time.Now,
+		watched: map[schema.GroupVersionKind]*kind{}, wanted: map[types.NamespacedName]schema.GroupVersionKind{},
+		wanting: map[schema.GroupVersionKind]map[types.NamespacedName]bool{},
+	}
+}
+
+// begin gives changes of targets to a controller.
+func (k *kinds) begin(c controller.Controller, events handler.TypedEventHandler[*unstructured.Unstructured, reconcile.Request]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	k.controller, k.requests = c, requests
+	k.controller, k.events = c, events
 }
 
-// watch begins to watch a kind, unless that is done already, and returns when
-// its objects are known.
-func (k *kinds) watch(ctx context.Context, gvk schema.GroupVersionKind) error {
+// end ends all watches.
+func (k *kinds) end() {
 	k.mu.Lock()
-	known := k.watched[gvk]
-	k.mu.Unlock()
+	k.stopped = true
 
-	if known {
-		return nil
+	for _, watched := range k.watched {
+		watched.stop()
 	}
 
+	k.mu.Unlock()
+	k.running.Wait()
+}
+
+// want makes a kind the one that an ExternalSecret names; none is the empty
+// one. A kind that nobody names any more is no longer watched.
+func (k *kinds) want(who types.NamespacedName, gvk schema.GroupVersionKind) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	former := k.wanted[who]
+	if former == gvk {
+		return
+	}
+
+	delete(k.wanted, who)
+
+	if !gvk.Empty() {
+		k.wanted[who] = gvk
+
+		if k.wanting[gvk] == nil {
+			k.wanting[gvk] = map[types.NamespacedName]bool{}
+		}
+
+		k.wanting[gvk][who] = true
+	}
+
+	delete(k.wanting[former], who)
+
+	if former.Empty() || len(k.wanting[former]) > 0 {
+		return
+	}
+
+	delete(k.wanting, former)
+
+	if watched, ok := k.watched[former]; ok {
+		watched.stop()
+		delete(k.watched, former)
+		k.remove(former)
+	}
+}
+
+// remove ends the informer of a kind.
+func (k *kinds) remove(gvk schema.GroupVersionKind) {
+	// It fails for what the scheme does not know, and it knows all that is
+	// unstructured.
+	_ = k.cache.RemoveInformer(context.Background(), ofKind(gvk))
+}
+
+func ofKind(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(gvk)
 
-	ctx, cancel := context.WithTimeout(ctx, firstWatch)
-	defer cancel()
+	return object
+}
 
-	// Without the lock: a kind that may not be listed must not hold up others.
-	if _, err := k.cache.GetInformer(ctx, object); err != nil {
-		return err
-	}
-
+// watch begins to watch a kind that somebody wants, unless that is done
+// already. It does not wait for the kind's objects to be known: what the
+// operator may not list would keep every worker waiting. At first the error is a
+// reference.ErrPending.
+func (k *kinds) watch(_ context.Context, gvk schema.GroupVersionKind) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	if k.watched[gvk] {
+	watched, ok := k.watched[gvk]
+	if !ok && !k.stopped {
+		ctx, stop := context.WithCancel(context.Background())
+		watched = &kind{began: k.now(), stop: stop}
+		k.watched[gvk] = watched
+
+		k.running.Go(func() { k.look(ctx, gvk, watched) })
+	}
+
+	switch {
+	case watched == nil, !watched.known && k.now().Sub(watched.began) < firstWatch:
+		return reference.ErrPending
+	case !watched.known:
+		return errUnlisted
+	default:
 		return nil
 	}
+}
 
-	enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, object *unstructured.Unstructured) []reconcile.Request {
-		return k.requests(ctx, object)
-	})
+// look waits until the objects of a kind are known, however long that takes.
+func (k *kinds) look(ctx context.Context, gvk schema.GroupVersionKind, watched *kind) {
+	object := ofKind(gvk)
 
-	if err := k.controller.Watch(source.Kind(k.cache, object, enqueue)); err != nil {
-		return err
+	for {
+		_, err := k.cache.GetInformer(ctx, object)
+		if err == nil && ctx.Err() == nil {
+			break
+		}
+
+		select {
+		case <-ctx.Done():
+			k.dropped(gvk)
+
+			return
+		case <-time.After(informerRetry):
+		}
 	}
 
-	k.watched[gvk] = true
+	k.mu.Lock()
 
-	return nil
+	if ctx.Err() != nil {
+		k.mu.Unlock()
+		k.dropped(gvk)
+
+		return
+	}
+
+	// It only says that sources are started, which this one does by itself.
+	if err := k.controller.Watch(source.Kind(k.cache, object, k.events)); err == nil {
+		watched.known = true
+	}
+
+	names := slices.Collect(maps.Keys(k.wanting[gvk]))
+	k.mu.Unlock()
+	k.known(names...)
+}
+
+// dropped ends an informer that came into being after its kind was dropped.
+func (k *kinds) dropped(gvk schema.GroupVersionKind) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+
+	if _, again := k.watched[gvk]; !again {
+		k.remove(gvk)
+	}
 }

@@ -26,10 +26,10 @@ const (
 	periodic = 0
 )
 
-// urgency of an ExternalSecret that is seen for the first time by this
-// process, or that has changed.
-func urgency(object client.Object, otherwise int) int {
-	if es, ok := object.(*esv1.ExternalSecret); ok && es.Status.RefreshTime.IsZero() && es.Status.Conditions == nil {
+// urgency of an ExternalSecret: of one that was never synced, that somebody
+// waits for it, and otherwise what has happened to it.
+func urgency(es *esv1.ExternalSecret, otherwise int) int {
+	if es.Status.RefreshTime.IsZero() {
 		return first
 	}
 
@@ -45,12 +45,16 @@ var _ handler.EventHandler = byUrgency{}
 
 // Create is an ExternalSecret that was made, or stands in the initial list.
 func (byUrgency) Create(_ context.Context, e event.CreateEvent, q requests) {
-	add(q, urgency(e.Object, periodic), client.ObjectKeyFromObject(e.Object))
+	if es, ok := e.Object.(*esv1.ExternalSecret); ok {
+		add(q, urgency(es, periodic), client.ObjectKeyFromObject(es))
+	}
 }
 
 // Update is an ExternalSecret that was changed.
 func (byUrgency) Update(_ context.Context, e event.UpdateEvent, q requests) {
-	add(q, urgency(e.ObjectNew, changed), client.ObjectKeyFromObject(e.ObjectNew))
+	if es, ok := e.ObjectNew.(*esv1.ExternalSecret); ok {
+		add(q, urgency(es, changed), client.ObjectKeyFromObject(es))
+	}
 }
 
 // Delete is an ExternalSecret that is gone.
@@ -60,6 +64,53 @@ func (byUrgency) Delete(_ context.Context, e event.DeleteEvent, q requests) {
 
 // Generic events are not used.
 func (byUrgency) Generic(context.Context, event.GenericEvent, requests) {}
+
+// dependents puts the ExternalSecrets that a change of another object concerns
+// into the queue.
+type dependents[O client.Object] struct {
+	// of an object; they are the cache's own and must not be changed.
+	of func(ctx context.Context, object O) []*esv1.ExternalSecret
+	// settled, which may be nil, tells that an object is as an ExternalSecret has
+	// left it: that is an echo of the operator's own write, and nobody waits for
+	// what comes of it.
+	settled func(es *esv1.ExternalSecret, object O) bool
+}
+
+var _ handler.EventHandler = dependents[client.Object]{}
+
+// Create is an object that was made, or stands in the initial list: then the
+// ExternalSecrets have their own place in the queue.
+func (d dependents[O]) Create(ctx context.Context, e event.TypedCreateEvent[O], q requests) {
+	d.enqueue(ctx, e.Object, func(es *esv1.ExternalSecret) bool { return e.IsInInitialList || d.echo(es, e.Object) }, q)
+}
+
+// Update is an object that was changed.
+func (d dependents[O]) Update(ctx context.Context, e event.TypedUpdateEvent[O], q requests) {
+	d.enqueue(ctx, e.ObjectNew, func(es *esv1.ExternalSecret) bool { return d.echo(es, e.ObjectNew) }, q)
+}
+
+// Delete is an object that is gone.
+func (d dependents[O]) Delete(ctx context.Context, e event.TypedDeleteEvent[O], q requests) {
+	d.enqueue(ctx, e.Object, func(*esv1.ExternalSecret) bool { return false }, q)
+}
+
+// Generic events are not used.
+func (dependents[O]) Generic(context.Context, event.TypedGenericEvent[O], requests) {}
+
+func (d dependents[O]) echo(es *esv1.ExternalSecret, object O) bool {
+	return d.settled != nil && d.settled(es, object)
+}
+
+func (d dependents[O]) enqueue(ctx context.Context, object O, unhurried func(*esv1.ExternalSecret) bool, q requests) {
+	for _, es := range d.of(ctx, object) {
+		priority := periodic
+		if !unhurried(es) {
+			priority = urgency(es, changed)
+		}
+
+		add(q, priority, client.ObjectKeyFromObject(es))
+	}
+}
 
 func add(q requests, priority int, names ...types.NamespacedName) {
 	for _, name := range names {

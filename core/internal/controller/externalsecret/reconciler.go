@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -36,8 +37,9 @@ const (
 	// parkedRetry is how soon an object that waits for a busy store is looked
 	// at again in any case; usually it is woken before.
 	parkedRetry = time.Minute
-	// firstWatch bounds the first look at a kind of target.
-	firstWatch = 10 * time.Second
+	// pendingRetry is how soon an object is looked at again whose target or
+	// templates are not known yet; usually it is woken before.
+	pendingRetry = 10 * time.Second
 	// missingRetry is how soon a target that others have to make is looked for
 	// again, where its kind is not watched.
 	missingRetry = 30 * time.Second
@@ -82,14 +84,17 @@ type Reconciler struct {
 	options    Options
 	secrets    *apply.Secrets
 	manifests  *apply.Manifests
+	kinds      *kinds
 	references *reference.Watcher
 	memory     *fetch.Memory
 	backoff    *retry.Backoff
 	repairs    *retry.Pace
 	busy       *bulkhead.Bulkhead[types.NamespacedName]
 	written    *writes
-	queue      *urgentQueue
-	now        func() time.Time
+	// writing are the refreshes that are being written.
+	writing chan struct{}
+	queue   *urgentQueue
+	now     func() time.Time
 }
 
 // New makes a reconciler.
@@ -102,16 +107,11 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		backoff:      retry.New(time.Second, 7*time.Minute),
 		repairs:      retry.NewPace(shortestRepair, longestRepair),
 		written:      newWrites(),
+		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgent bool) {
-		if urgent {
-			r.queue.add(first, name)
-		} else {
-			r.queue.add(periodic, name)
-		}
-	})
+	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
 
 	return r
 }
@@ -131,17 +131,33 @@ type attempt struct {
 	dependencies string
 	// began is when the look at it began.
 	began time.Time
+	// entered says that it has asked for a place among those who read.
+	entered bool
 }
 
 // version of what the stores' answers depend on.
-func (s *attempt) version() string { return fmt.Sprintf("%d/%s", s.es.Generation, s.dependencies) }
+func (s *attempt) version() string {
+	return fmt.Sprintf("%s/%d/%s", s.es.UID, s.es.Generation, s.dependencies)
+}
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	s := &attempt{name: request.NamespacedName, began: r.now()}
+	result, err := r.reconcile(ctx, s)
+
+	// What was woken because a place is free and does not take it must say so.
+	if !s.entered {
+		r.busy.Pass(s.name)
+	}
+
+	return result, err
+}
+
+func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Result, error) {
 	es := &esv1.ExternalSecret{}
 
-	if err := r.Client.Get(ctx, request.NamespacedName, es); err != nil {
-		r.forget(request.NamespacedName)
+	if err := r.Client.Get(ctx, s.name, es); err != nil {
+		r.forget(s.name)
 
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -150,7 +166,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s := &attempt{es: es, name: request.NamespacedName, target: r.writer(es), began: r.now()}
+	s.es, s.target = es, r.writer(es)
+	r.kinds.want(s.name, plan.TargetOf(es).Manifest)
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
@@ -162,7 +179,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	if s.current, err = s.target.Observe(ctx, es); err != nil {
-		return r.failed(ctx, s, err)
+		return r.unknown(ctx, s, err)
 	}
 
 	if r.written.ahead(es, s.current) {
@@ -174,19 +191,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	if err := r.dependOn(ctx, s); err != nil {
-		return r.failed(ctx, s, err)
+		return r.unknown(ctx, s, err)
 	}
 
 	due := plan.Decide(es, r.state(s))
-	if !due.Now {
-		if due.Next == 0 {
-			err = r.Reporter.Stands(ctx, es)
-		}
-
-		return again(due.Again()), err
+	if due.Now {
+		return r.sync(ctx, s, due)
 	}
 
-	return r.sync(ctx, s, due)
+	// What failed since the last sync is over. Where a sync window holds back
+	// what would find out, nobody knows.
+	if !due.Held {
+		r.backoff.Forget(s.name.String())
+
+		err = r.Reporter.Stands(ctx, es)
+	}
+
+	return again(es, due.Again()), err
+}
+
+// unknown deals with something that could not be looked at: what is not known
+// yet brings the object back when it is.
+func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
+	if errors.Is(err, reference.ErrPending) {
+		return again(s.es, pendingRetry), nil
+	}
+
+	return r.failed(ctx, s, err)
 }
 
 // writer of an ExternalSecret's target.
@@ -198,9 +229,10 @@ func (r *Reconciler) writer(es *esv1.ExternalSecret) apply.Writer {
 	return r.manifests
 }
 
-// again lets an object come back, as one that nobody waits for.
-func again(after time.Duration) reconcile.Result {
-	priority := periodic
+// again lets an object come back, as one that nobody waits for, unless it was
+// never synced.
+func again(es *esv1.ExternalSecret, after time.Duration) reconcile.Result {
+	priority := urgency(es, periodic)
 
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
@@ -211,6 +243,12 @@ func (r *Reconciler) state(s *attempt) plan.State {
 	// Where the stores had nothing, no target is missed.
 	if s.current == nil && s.es.Status.Binding == nil && !s.es.Status.RefreshTime.IsZero() {
 		intact = true
+	}
+
+	// Whose target is not the one that was reported last may still have the
+	// former one: an operator can die in between.
+	if binding := s.es.Status.Binding; binding != nil && s.plan.Target.Owns() && binding.Name != s.plan.Target.Name {
+		intact = false
 	}
 
 	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Now: r.now()}
@@ -272,7 +310,7 @@ func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result,
 		return reconcile.Result{}, nil
 	}
 
-	return again(missingRetry), nil
+	return again(s.es, missingRetry), nil
 }
 
 // dependOn reads the objects that templates are read from, and digests what
@@ -297,7 +335,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 	s.objects = render.Objects{}
 
 	for _, object := range plan.Objects(s.es) {
-		content, ok, err := r.references.Content(ctx, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		content, ok, err := r.references.Content(reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 		if err != nil {
 			return err
 		}
@@ -330,7 +368,12 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	if due.Repair {
 		if wait := r.repairs.Wait(s.name.String()); wait > 0 {
-			return again(wait), nil
+			// Its refresh does not wait for the repair.
+			if due.Next > 0 {
+				wait = min(wait, due.Next)
+			}
+
+			return again(s.es, wait), nil
 		}
 	}
 
@@ -340,7 +383,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	case errors.Is(err, errBusy):
 		r.Meter.Parked()
 
-		return again(parkedRetry), nil
+		return again(s.es, parkedRetry), nil
 	case err != nil:
 		return r.failed(ctx, s, err)
 	}
@@ -352,9 +395,17 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	result := report.Sync{Began: began, Dependencies: s.dependencies, Target: rendered.Target, Absent: rendered.Absent}
 
+	if due.Periodic {
+		release, err := r.patience(ctx)
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		defer release()
+	}
+
 	if err := r.write(ctx, s, rendered, &result); err != nil {
 		if _, gone := errors.AsType[*apply.GoneError](err); gone {
-			// What the cache showed has just been deleted.
+			// What the cache showed has just been deleted, or changed.
 			return reconcile.Result{RequeueAfter: staleRetry}, nil
 		}
 
@@ -377,7 +428,19 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	state := r.state(s)
 	state.Intact = true
 
-	return again(plan.Decide(s.es, state).Again()), nil
+	return again(s.es, plan.Decide(s.es, state).Again()), nil
+}
+
+// patience waits for one of the few places at the API server that refreshes get
+// at the same time: its answers to them must not keep those waiting for whom
+// somebody waits. A worker that waits here is free again within a few writes.
+func (r *Reconciler) patience(ctx context.Context) (release func(), err error) {
+	select {
+	case r.writing <- struct{}{}:
+		return func() { <-r.writing }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // errBusy says that the stores or their providers have no room for another
@@ -388,14 +451,21 @@ var errBusy = errors.New("the store or its provider is busy")
 // where only the target has to be repaired, or what the stores say now. began
 // is when they were asked.
 func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (values []render.Value, began time.Time, err error) {
-	last := r.memory.Recall(s.es.UID, s.version())
+	last := r.memory.Recall(s.name, s.version())
 	if due.Repair && last != nil {
 		return fetch.Values(s.plan, last), time.Time{}, nil
 	}
 
 	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
 
-	leave, ok := r.busy.Enter(s.name, !due.Periodic, r.lanes(opened.Lanes()))
+	priority := urgency(s.es, changed)
+	if due.Periodic {
+		priority = periodic
+	}
+
+	s.entered = true
+
+	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Lanes()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
@@ -408,7 +478,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 		return nil, time.Time{}, err
 	}
 
-	r.memory.Remember(s.es.UID, s.version(), answers)
+	r.memory.Remember(s.name, s.version(), answers)
 
 	return values, began, nil
 }
@@ -479,7 +549,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 		pause = r.backoff.Longest()
 	}
 
-	return again(pause), nil
+	return again(s.es, pause), nil
 }
 
 // permanent tells whether only a change of an object can end a failure.
@@ -504,6 +574,8 @@ func permanent(failure error) bool {
 func (r *Reconciler) forget(name types.NamespacedName) {
 	r.backoff.Forget(name.String())
 	r.repairs.Forget(name.String())
+	r.memory.Forget(name)
+	r.kinds.want(name, schema.GroupVersionKind{})
 	r.written.forget(name)
 	r.references.Want(name)
 	r.Meter.Forget(name)
@@ -513,7 +585,6 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 // owner reference; only older operators put a finalizer on it.
 func (r *Reconciler) release(ctx context.Context, es *esv1.ExternalSecret) error {
 	r.forget(client.ObjectKeyFromObject(es))
-	r.memory.Forget(es.UID)
 
 	before := es.DeepCopy()
 	if !controllerutil.RemoveFinalizer(es, esv1.FinalizerCleanup) {

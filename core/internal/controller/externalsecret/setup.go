@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -18,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -39,7 +39,7 @@ const (
 )
 
 // SetupWithManager registers the controller, its indexes and its watches.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) error {
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) (err error) {
 	if err := r.watchReferences(mgr); err != nil {
 		return err
 	}
@@ -59,14 +59,16 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("cannot index Secrets by owner: %w", err)
 	}
 
-	kinds, err := newKinds(mgr)
-	if err != nil {
+	if r.kinds, err = newKinds(mgr, func(names ...types.NamespacedName) { r.enqueue(periodic, names...) }); err != nil {
 		return err
 	}
 
 	r.manifests = apply.NewManifests(apply.ManifestOptions{
-		Client: r.Client, Cached: kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: kinds.watch, Allowed: r.options.GenericTargets,
+		Client: r.Client, Cached: r.kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: r.kinds.watch, Allowed: r.options.GenericTargets,
 	})
+
+	stores := dependents[client.Object]{of: r.ofStore}
+	targets := dependents[client.Object]{of: r.ofTarget, settled: r.settled}
 
 	built, err := builder.ControllerManagedBy(mgr).
 		Named("externalsecret").
@@ -74,9 +76,10 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
 			predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetDeletionTimestamp() != nil }),
 		))).
-		Watches(&v2alpha1.SecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
-		Watches(&v2alpha1.ClusterSecretStore{}, handler.EnqueueRequestsFromMapFunc(r.ofStore), builder.WithPredicates(storeChanged())).
-		Watches(secret, handler.EnqueueRequestsFromMapFunc(r.ofTarget)).
+		Watches(&v2alpha1.SecretStore{}, stores, builder.WithPredicates(storeChanged())).
+		Watches(&v2alpha1.ClusterSecretStore{}, stores, builder.WithPredicates(storeChanged())).
+		Watches(secret, targets).
+		Watches(metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace")), handler.Funcs{UpdateFunc: r.relabelled}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Func(r.queue.start)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
 		Build(r)
@@ -84,7 +87,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
 	}
 
-	kinds.wake(built, r.ofTarget)
+	r.kinds.begin(built, dependents[*unstructured.Unstructured]{
+		of: func(ctx context.Context, object *unstructured.Unstructured) []*esv1.ExternalSecret {
+			return r.ofTarget(ctx, object)
+		},
+		settled: func(es *esv1.ExternalSecret, object *unstructured.Unstructured) bool { return r.settled(es, object) },
+	})
 
 	return nil
 }
@@ -101,7 +109,7 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 		return fmt.Errorf("cannot make a client for metadata: %w", err)
 	}
 
-	r.references = reference.New(objects, meta, func(key reference.Key) { r.queue.add(changed, r.references.Owners(key)...) })
+	r.references = reference.New(objects, meta, func(key reference.Key) { r.enqueue(changed, r.references.Owners(key)...) })
 
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -118,8 +126,21 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 // StoreRecovered tells that a store answers again. Its namespace is empty for a
 // ClusterSecretStore.
 func (r *Reconciler) StoreRecovered(kind, namespace, name string) {
-	for _, request := range r.requests(context.Background(), client.MatchingFields{indexStore: storeName(kind, namespace, name)}) {
-		r.queue.add(periodic, request.NamespacedName)
+	for _, es := range r.list(context.Background(), client.MatchingFields{indexStore: storeName(kind, namespace, name)}) {
+		r.queue.add(urgency(es, periodic), client.ObjectKeyFromObject(es))
+	}
+}
+
+// enqueue puts ExternalSecrets into the queue to which something has happened
+// that no watch of the cache tells of.
+func (r *Reconciler) enqueue(otherwise int, names ...types.NamespacedName) {
+	for _, name := range names {
+		es := &esv1.ExternalSecret{}
+		// One that is gone need not be looked at, and a cache that cannot be read
+		// has been stopped.
+		if err := r.Client.Get(context.Background(), name, es); err == nil {
+			r.queue.add(urgency(es, otherwise), name)
+		}
 	}
 }
 
@@ -202,45 +223,65 @@ func readiness(status *v2alpha1.StoreStatus) string {
 }
 
 // ofStore finds the ExternalSecrets that a store's change concerns.
-func (r *Reconciler) ofStore(ctx context.Context, object client.Object) []reconcile.Request {
+func (r *Reconciler) ofStore(ctx context.Context, object client.Object) []*esv1.ExternalSecret {
 	kind := v2alpha1.SecretStoreKind
 	if _, ok := object.(*v2alpha1.ClusterSecretStore); ok {
 		kind = v2alpha1.ClusterSecretStoreKind
 	}
 
-	return r.requests(ctx, client.MatchingFields{indexStore: storeName(kind, object.GetNamespace(), object.GetName())})
+	return r.list(ctx, client.MatchingFields{indexStore: storeName(kind, object.GetNamespace(), object.GetName())})
 }
 
 // ofTarget finds the ExternalSecrets whose target an object is, or was.
-func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
+func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []*esv1.ExternalSecret {
 	kind := object.GetObjectKind().GroupVersionKind()
 	if kind.GroupKind() == corev1.SchemeGroupVersion.WithKind("Secret").GroupKind() {
 		kind = schema.GroupVersionKind{}
 	}
 
-	requests := r.requests(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexTarget: targetName(kind, object.GetName())})
+	found := r.list(ctx, client.InNamespace(object.GetNamespace()), client.MatchingFields{indexTarget: targetName(kind, object.GetName())})
 
-	if owner := metav1.GetControllerOf(object); owner != nil && owner.Kind == esv1.ExternalSecretKind {
-		request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: object.GetNamespace(), Name: owner.Name}}
-		if !slices.Contains(requests, request) {
-			requests = append(requests, request)
-		}
+	owner := metav1.GetControllerOf(object)
+	if owner == nil || owner.Kind != esv1.ExternalSecretKind ||
+		slices.ContainsFunc(found, func(es *esv1.ExternalSecret) bool { return es.Name == owner.Name }) {
+		return found
 	}
 
-	return requests
+	former := &esv1.ExternalSecret{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: object.GetNamespace(), Name: owner.Name}, former); err != nil {
+		return found // the owner is gone
+	}
+
+	return append(found, former)
 }
 
-func (r *Reconciler) requests(ctx context.Context, options ...client.ListOption) []reconcile.Request {
+// relabelled wakes the ExternalSecrets of a namespace whose labels have changed:
+// a ClusterSecretStore may serve it now, or no longer.
+func (r *Reconciler) relabelled(ctx context.Context, e event.UpdateEvent, q requests) {
+	for _, es := range r.list(ctx, client.InNamespace(e.ObjectNew.GetName())) {
+		if slices.ContainsFunc(plan.Stores(es), func(store plan.Store) bool { return store.Kind == v2alpha1.ClusterSecretStoreKind }) {
+			add(q, urgency(es, changed), client.ObjectKeyFromObject(es))
+		}
+	}
+}
+
+// settled tells whether a target is as the operator left it.
+func (r *Reconciler) settled(es *esv1.ExternalSecret, object client.Object) bool {
+	return r.writer(es).Intact(es, object)
+}
+
+// list gives ExternalSecrets as they stand in the cache.
+func (r *Reconciler) list(ctx context.Context, options ...client.ListOption) []*esv1.ExternalSecret {
 	var list esv1.ExternalSecretList
 	// A cache that cannot be read has been stopped.
-	if err := r.Client.List(ctx, &list, options...); err != nil {
+	if err := r.Client.List(ctx, &list, append(options, client.UnsafeDisableDeepCopy)...); err != nil {
 		return nil
 	}
 
-	requests := make([]reconcile.Request, 0, len(list.Items))
+	found := make([]*esv1.ExternalSecret, 0, len(list.Items))
 	for i := range list.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		found = append(found, &list.Items[i])
 	}
 
-	return requests
+	return found
 }

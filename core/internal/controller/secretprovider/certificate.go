@@ -48,8 +48,8 @@ func (c *certificates) ensure(ctx context.Context, registration *v2alpha1.Secret
 	}
 
 	hosts := []string{endpoint.Address.Host}
-	if endpoint.ServerName != endpoint.Address.Host {
-		hosts = append(hosts, endpoint.ServerName)
+	if endpoint.Trust.ServerName != endpoint.Address.Host {
+		hosts = append(hosts, endpoint.Trust.ServerName)
 	}
 
 	current := &metav1.PartialObjectMetadata{}

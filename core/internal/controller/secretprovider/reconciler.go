@@ -26,10 +26,10 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/address"
 	"github.com/external-secrets/eso/core/internal/authority"
 	"github.com/external-secrets/eso/core/internal/binding"
 	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/token"
 )
 
 const (
@@ -48,14 +48,14 @@ type Reconciler struct {
 	pool         *providerclient.Pool
 	certificates certificates
 	events       events.EventRecorder
-	allowed      []address.Address
+	allowed      []providerclient.Endpoint
 }
 
 // New makes a reconciler. c reads from a cache, direct from the API server.
-// Connections to the allowed addresses are kept without a registration.
+// Connections to the allowed endpoints are kept without a registration.
 func New(
 	c, direct client.Client, resolver *binding.Resolver, pool *providerclient.Pool, a *authority.Authority,
-	recorder events.EventRecorder, allowed []address.Address,
+	recorder events.EventRecorder, allowed []providerclient.Endpoint,
 ) *Reconciler {
 	return &Reconciler{
 		client: c, resolver: resolver, pool: pool, events: recorder, allowed: allowed,
@@ -122,7 +122,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	renew := time.Duration(0)
 
-	if !endpoint.Address.Socket() {
+	// Without an identity of the operator's making somebody else issues it.
+	if endpoint.Trust.Identity != "" {
 		if renew, err = r.certificates.ensure(ctx, registration, endpoint); err != nil {
 			return reconcile.Result{RequeueAfter: certificateRetry}, r.report(ctx, before, registration, failed(v2alpha1.ReasonCertificateFailed, err.Error()))
 		}
@@ -145,7 +146,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // look asks the provider what it is and whether it is well. It updates the
 // registration's status but for the condition.
 func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProvider, endpoint providerclient.Endpoint) metav1.Condition {
-	provider, err := r.pool.Client(endpoint)
+	provider, err := r.pool.Client(endpoint, token.Identity{})
 	if err != nil {
 		return failed(v2alpha1.ReasonUnreachable, err.Error())
 	}
@@ -200,14 +201,11 @@ func (r *Reconciler) closeUnregistered(ctx context.Context) {
 		return
 	}
 
-	endpoints := map[providerclient.Endpoint]bool{}
-	for _, a := range r.allowed {
-		endpoints[providerclient.Endpoint{Address: a, ServerName: a.Host}] = true
-	}
+	endpoints := slices.Clone(r.allowed)
 
 	for i := range list.Items {
 		if endpoint, err := r.resolver.Endpoint(&list.Items[i]); err == nil {
-			endpoints[endpoint] = true
+			endpoints = append(endpoints, endpoint)
 		}
 	}
 

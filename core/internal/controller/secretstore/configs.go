@@ -68,7 +68,7 @@ func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error 
 
 	// Without the lock: a kind that may not be listed must not hold up others.
 	if _, err := w.cache.GetInformer(ctx, object); err != nil {
-		return fmt.Errorf("the watch does not start; does the operator's role allow get, list and watch of %s? %w", mapping.Resource.Resource, err)
+		return fmt.Errorf("the watch does not start; does the operator's role allow list and watch of %s? %w", mapping.Resource.Resource, err)
 	}
 
 	return w.wake(gvk)

@@ -132,7 +132,7 @@ func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict
 	store.Status.Capabilities = bound.Capabilities
 	store.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
 
-	client, err := r.pool.Client(bound.Endpoint)
+	client, err := r.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
 		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
 	}

@@ -1,0 +1,104 @@
+package externalsecret
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/internal/apply"
+	"github.com/external-secrets/eso/core/internal/fetch"
+	"github.com/external-secrets/eso/core/internal/meter"
+	"github.com/external-secrets/eso/core/internal/plan"
+	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/source"
+)
+
+// Of an ExternalSecret that is gone nothing is kept, its values above all, and
+// the place that it was woken for is another's.
+func TestWhatIsGoneLeavesNothing(t *testing.T) {
+	t.Parallel()
+
+	scheme := runtime.NewScheme()
+	if err := esv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+
+	objects := fake.NewClientBuilder().WithScheme(scheme).Build()
+	r := New(Dependencies{Client: objects, Meter: meter.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r.references = reference.New(nil, nil, func(reference.Key) {})
+	r.kinds = kindsOf(nil, nil)
+
+	q := &priorities{added: map[string]int{}}
+	r.queue.queue = q
+
+	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
+	lanes := r.lanes([]source.Lane{{Provider: "p", Store: "s"}})
+
+	leave, ok := r.busy.Enter(named("busy"), changed, lanes)
+	if !ok {
+		t.Fatal("an empty lane is full")
+	}
+
+	for name, urgency := range map[string]int{"gone": first, "next": changed} {
+		if _, ok := r.busy.Enter(named(name), urgency, lanes); ok {
+			t.Fatal("a full lane has room")
+		}
+	}
+
+	r.memory.Remember(named("gone"), "1", fetch.Answers{{source.Result{Value: []byte("value")}}})
+	leave()
+
+	if len(q.added) != 1 || q.added["gone"] != first {
+		t.Fatalf("woken: %v", q.added)
+	}
+
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: named("gone")}); err != nil {
+		t.Fatal(err)
+	}
+
+	if q.added["next"] != changed {
+		t.Errorf("the place is lost: %v", q.added)
+	}
+
+	if r.memory.Recall(named("gone"), "1") != nil {
+		t.Error("its values are kept")
+	}
+}
+
+// left is a target that is as it was left.
+type left struct{ apply.Writer }
+
+func (left) Intact(*esv1.ExternalSecret, client.Object) bool { return true }
+
+func (left) Frozen(*esv1.ExternalSecret, client.Object) bool { return false }
+
+// An operator that dies between a new target and the end of the former one
+// leaves no other trace than the name in the status.
+func TestAFormerTargetIsNotForgotten(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why      string
+		creation esv1.CreationPolicy
+		binding  *esv1.Binding
+		want     bool
+	}{
+		{"the target that was reported", esv1.CreationOwner, &esv1.Binding{Name: "app"}, true},
+		{"another than was reported", esv1.CreationOwner, &esv1.Binding{Name: "former"}, false},
+		{"one that is left behind", esv1.CreationOrphan, &esv1.Binding{Name: "former"}, true},
+		{"none was reported", esv1.CreationOwner, nil, true},
+	} {
+		es := &esv1.ExternalSecret{Status: esv1.ExternalSecretStatus{Binding: c.binding}}
+		s := &attempt{es: es, target: left{}, current: es, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
+
+		if got := New(Dependencies{}, Options{}).state(s).Intact; got != c.want {
+			t.Errorf("%s: intact = %t", c.why, got)
+		}
+	}
+}

@@ -1,0 +1,2 @@
+// Package docs holds the documentation to what is there.
+package docs

@@ -1,0 +1,3 @@
+// Package peer lets callers at a unix socket in by the user that they run as,
+// which the kernel tells.
+package peer
