@@ -189,6 +189,9 @@ func (i *Installation) Kubectl(ctx context.Context, stdin string, args ...string
 	return string(output), nil
 }
 
+// Program is the file of one of the programs that Build builds.
+func (i *Installation) Program(name string) string { return filepath.Join(i.binaries, name) }
+
 // StartOperator starts the operator with further flags, and returns when it is
 // ready.
 func (i *Installation) StartOperator(ctx context.Context, flags ...string) error {

@@ -244,6 +244,15 @@ func (p *process) dial(pair pkitest.Pair) *grpc.ClientConn {
 	return conn
 }
 
+// connect is for calls whose time is too short for a handshake.
+func (p *process) connect() {
+	p.t.Helper()
+
+	if _, err := p.info.GetInfo(p.context(), &pb.GetInfoRequest{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // context of a test's calls.
 func (p *process) context() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -51,6 +51,12 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 		}
 	}
 
+	// An answer that comes too late is none: its reads failed for the caller's
+	// sake, and would look like failures of each secret.
+	if err := ctx.Err(); err != nil {
+		return nil, provider.AsError(err)
+	}
+
 	// What fails every call through the store fails this one: the operator then
 	// leaves the store alone, and does not ask for each secret in turn.
 	if err := storeFailure(results); err != nil {

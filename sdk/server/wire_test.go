@@ -721,6 +721,7 @@ func TestPassesTheDeadlineOn(t *testing.T) {
 
 		return make([]provider.Result, len(reads))
 	}}, Options{})
+	p.connect()
 
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -739,6 +740,42 @@ func TestPassesTheDeadlineOn(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("the store was not told that the caller's time is over")
+	}
+}
+
+// What a store answers after the call's end is no answer, and each read's
+// failure is not that of its secret.
+func TestAnswersNothingAfterTheDeadline(t *testing.T) {
+	p := start(t, &backend{read: func(ctx context.Context, _ []provider.Read) []provider.Result {
+		<-ctx.Done()
+
+		return []provider.Result{{Err: ctx.Err()}}
+	}}, Options{})
+	p.connect()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+
+	_, err := p.secrets.GetSecrets(ctx, &pb.GetSecretsRequest{Context: callContext(), Reads: []*pb.SecretRead{read("a")}})
+	if status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("the caller got %v", err)
+	}
+
+	var logged string
+
+	await(t, "the call is logged", func() bool {
+		for line := range strings.Lines(p.log.String()) {
+			if strings.Contains(line, "SecretStore/GetSecrets") {
+				logged = line
+			}
+		}
+
+		return logged != ""
+	})
+
+	// Whose clock ends first is not ours.
+	if !strings.Contains(logged, `"code":"DeadlineExceeded"`) && !strings.Contains(logged, `"code":"Canceled"`) {
+		t.Errorf("the call was answered: %s", logged)
 	}
 }
 
