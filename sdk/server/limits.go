@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/external-secrets/eso/sdk/provider"
 )
 
 const (
@@ -16,7 +18,8 @@ const (
 	maxStreamTime = 10 * time.Minute
 )
 
-// limits bounds how long calls may take.
+// limits bounds how long calls may take. It comes before everything that must
+// see the end, or the panic, of a stream's handler.
 type limits struct{ call, stream time.Duration }
 
 func (l limits) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -35,7 +38,18 @@ func (l limits) streams(server any, stream grpc.ServerStream, info *grpc.StreamS
 	ctx, cancel := context.WithTimeout(stream.Context(), l.stream)
 	defer cancel()
 
-	return handler(server, boundedStream{stream, ctx})
+	// gRPC waits by the connection's own time for a caller that takes nothing:
+	// only the end of the call ends that.
+	done := make(chan error, 1)
+
+	go func() { done <- handler(server, boundedStream{stream, ctx}) }()
+
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return provider.AsError(ctx.Err())
+	}
 }
 
 // boundedStream ends by its own deadline.

@@ -46,6 +46,19 @@ func TestCallsEnd(t *testing.T) {
 		}
 	}
 
+	// A caller that takes nothing holds nothing for ever either.
+	stuck := make(chan struct{})
+	defer close(stuck)
+
+	if err := l.streams(nil, idleStream{ctx: t.Context()}, &grpc.StreamServerInfo{FullMethod: protocolPrefix + "v2alpha1.SecretStore/FindSecrets"},
+		func(any, grpc.ServerStream) error {
+			<-stuck
+
+			return nil
+		}); err == nil {
+		t.Error("a stream whose caller takes nothing has not been ended")
+	}
+
 	watch := func(_ any, stream grpc.ServerStream) error {
 		select {
 		case <-stream.Context().Done():

@@ -85,8 +85,8 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
 	bounded := limits{call: maxCallTime, stream: maxStreamTime}
 	serverOptions = append(serverOptions,
-		grpc.ChainUnaryInterceptor(watcher.unary, bounded.unary, callers.unary),
-		grpc.ChainStreamInterceptor(watcher.stream, bounded.streams, callers.stream))
+		grpc.ChainUnaryInterceptor(bounded.unary, watcher.unary, callers.unary),
+		grpc.ChainStreamInterceptor(bounded.streams, watcher.stream, callers.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
 	status := &ownStatus{meter: meter}

@@ -138,6 +138,29 @@ type ProviderLimits struct {
 	RequestsPerSecond *int32 `json:"requestsPerSecond,omitempty"`
 }
 
+// ProviderKind names a kind of provider config.
+type ProviderKind struct {
+	// APIVersion of the kind. Absent means
+	// provider.secretstore.external-secrets.io/v2alpha1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=317
+	APIVersion string `json:"apiVersion,omitempty"`
+
+	// Kind, such as Vault.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Kind string `json:"kind"`
+}
+
+// Version is the API version of the kind, also where it is left out.
+func (k ProviderKind) Version() string {
+	if k.APIVersion == "" {
+		return DefaultConfigAPIVersion
+	}
+
+	return k.APIVersion
+}
+
 // SecretProviderSpec says where a provider listens and how far it is trusted.
 type SecretProviderSpec struct {
 	// Address where the provider listens: dns:///svc.ns.svc:port, host:port,
@@ -150,6 +173,15 @@ type SecretProviderSpec struct {
 	// TLS says how the operator recognises the provider.
 	// +optional
 	TLS *ProviderTLS `json:"tls,omitempty"`
+
+	// Kinds of provider config that the provider may serve; what else it says of
+	// itself is not believed. Empty means whatever it says. Of several
+	// SecretProviders that serve a kind, one that lists it comes before those
+	// that do not: no other can take its stores away.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Kinds []ProviderKind `json:"kinds,omitempty"`
 
 	// AllowedNamespaces lists the namespaces whose provider configs may use
 	// this provider. Empty means all.

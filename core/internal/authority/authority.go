@@ -23,6 +23,9 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
+// ensureTimeout bounds the reading and writing of the CA's Secret.
+const ensureTimeout = 10 * time.Second
+
 // Keys of the CA's Secret.
 const (
 	keyBundle      = "ca.crt"
@@ -121,6 +124,10 @@ func (a *Authority) Ensure(ctx context.Context) error {
 }
 
 func (a *Authority) ensureLocked(ctx context.Context) error {
+	// Whoever shakes hands meanwhile waits for this.
+	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
+	defer cancel()
+
 	var secret corev1.Secret
 
 	name := client.ObjectKey{Namespace: a.options.Namespace, Name: a.options.SecretName}

@@ -109,6 +109,9 @@ func (r *Resolver) authenticate(s *Store, b *Binding, registration *v2alpha1.Sec
 	case b.Endpoint.Trust.Identity != "" && (own || auth.SPIFFERef != nil):
 		return deny(v2alpha1.ReasonInvalidProviderConfig,
 			"spec.providerConfig.auth: SecretProvider %q is in spec.tls.mode Managed, and its provider accepts the operator's own certificate only: leave clientCertificate.secretRef and spiffeRef out", b.Provider)
+	case registration != nil && !b.Endpoint.Trust.SPIFFE && auth.SPIFFERef != nil:
+		// Who the provider is must not be the store's to say.
+		return deny(v2alpha1.ReasonInvalidProviderConfig, "spec.providerConfig.auth.spiffeRef: SecretProvider %q is not in spec.tls.mode SPIFFE: leave it out", b.Provider)
 	case b.Endpoint.Trust.SPIFFE && own:
 		return deny(v2alpha1.ReasonInvalidProviderConfig, "spec.providerConfig.auth.clientCertificate.secretRef: SecretProvider %q is in spec.tls.mode SPIFFE", b.Provider)
 	}
@@ -150,8 +153,8 @@ func spiffe(b *Binding, serverID string) error {
 			"spec.providerConfig.auth.spiffeRef.serverID is %q, that of SecretProvider %q is %q: leave it out", serverID, b.Provider, registered)
 	}
 
-	if registered == "" {
-		b.Endpoint.Trust.ServerID = serverID
+	if registered == "" && serverID != "" {
+		b.Endpoint.Trust.ServerID, b.Endpoint.Trust.OwnDomain = serverID, true
 	}
 
 	b.Endpoint.Trust.SPIFFE = true

@@ -156,17 +156,13 @@ func TestAuthentication(t *testing.T) {
 			denied: "accepts the operator's own certificate only",
 		},
 		{
-			why: "SPIFFE where the registration says who issues elsewhere", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{ServerID: "spiffe://corp/vault"}},
-			tls: external, policy: Policy{SPIFFE: true},
-			want: func(t *trust.Trust) { t.SPIFFE, t.ServerID = true, "spiffe://corp/vault" },
+			why: "who the provider is, is not a store's to say", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{ServerID: "spiffe://corp/vault"}},
+			tls: external, policy: Policy{SPIFFE: true}, denied: "is not in spec.tls.mode SPIFFE",
 		},
 		{
-			why: "SPIFFE without saying who the provider is", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{}}, tls: external, policy: Policy{SPIFFE: true},
-			denied: "spiffeRef.serverID is needed",
-		},
-		{
-			why: "SPIFFE without a Workload API", auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{}}, tls: external,
-			denied: "--spiffe-endpoint-socket is not set",
+			why:  "a store narrows what the registration leaves open, inside of the operator's trust domain",
+			auth: v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{ServerID: "spiffe://corp/vault"}}, tls: spiffe, policy: Policy{SPIFFE: true},
+			want: func(t *trust.Trust) { t.ServerID, t.OwnDomain = "spiffe://corp/vault", true },
 		},
 		{
 			why:  "a store does not name another server than its registration",
@@ -246,6 +242,67 @@ func TestAuthentication(t *testing.T) {
 				t.Errorf("caller (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Of an address that only a flag allows nothing says who the provider is.
+func TestSPIFFEAtAnUnregisteredAddress(t *testing.T) {
+	t.Parallel()
+
+	a, err := address.Parse("10.0.0.1:8443")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, c := range []struct {
+		id, denied string
+		policy     Policy
+	}{
+		{"", "spiffeRef.serverID is needed", Policy{SPIFFE: true}},
+		{"spiffe://corp/vault", "--spiffe-endpoint-socket is not set", Policy{}},
+		{"spiffe://corp/vault", "", Policy{SPIFFE: true}},
+	} {
+		c.policy.Allowed = []address.Address{a}
+
+		b, err := resolver(t, c.policy, config("tenant")).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+			s.ProviderConfig.Address = "10.0.0.1:8443"
+			s.ProviderConfig.Auth = &v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{ServerID: c.id}}
+		}))
+		if (err == nil) != (c.denied == "") || (err != nil && !strings.Contains(err.Error(), c.denied)) {
+			t.Errorf("%q: err = %v", c.id, err)
+		}
+
+		if err == nil && (!b.Endpoint.Trust.SPIFFE || b.Endpoint.Trust.ServerID != c.id || !b.Endpoint.Trust.OwnDomain) {
+			t.Errorf("%q: %+v", c.id, b.Endpoint.Trust)
+		}
+	}
+}
+
+// What a provider says of itself takes no stores away from one of which the
+// registration says so, and a registration's namespaces hold against a flag.
+func TestRegistrationsComeFirst(t *testing.T) {
+	t.Parallel()
+
+	claims := registration("impostor", "impostor.ns.svc:1", nil)
+	listed := registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.Kinds = []v2alpha1.ProviderKind{{Kind: "Vault"}} })
+
+	b, err := resolver(t, Policy{}, claims, listed, config("tenant")).Bind(t.Context(), store("tenant", nil))
+	if err != nil || b.Provider != "vault" {
+		t.Errorf("bound to %+v, %v", b, err)
+	}
+
+	a, err := address.Parse(vaultAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	closed := registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.AllowedNamespaces = []string{"platform"} })
+
+	_, err = resolver(t, Policy{Allowed: []address.Address{a}}, closed, config("tenant")).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+		s.ProviderConfig.Address = vaultAddress
+	}))
+	if err == nil || !strings.Contains(err.Error(), "allowedNamespaces leave out") {
+		t.Errorf("err = %v", err)
 	}
 }
 

@@ -37,6 +37,8 @@ type DenialError struct {
 	Reason string
 	// Message for people.
 	Message string
+	// Retry says that nothing tells when it ends: it is to be looked at again.
+	Retry bool
 }
 
 // Error gives the message.
@@ -256,7 +258,8 @@ func (r *Resolver) provider(ctx context.Context, s *Store, gvk schema.GroupVersi
 		return b, registration, err
 	}
 
-	if slices.Contains(r.policy.Allowed, wanted) {
+	// A registration's own word comes before the flag.
+	if forbidden == "" && slices.Contains(r.policy.Allowed, wanted) {
 		if err := r.socket(wanted); err != nil {
 			return nil, nil, err
 		}
@@ -291,6 +294,17 @@ func serving(registrations []v2alpha1.SecretProvider, gvk schema.GroupVersionKin
 		} else {
 			forbidden = append(forbidden, registration.Name)
 		}
+	}
+
+	// What a provider says of itself must not take stores away from one of which
+	// the registration says so.
+	listed := slices.DeleteFunc(slices.Clone(found), func(r *v2alpha1.SecretProvider) bool {
+		return !slices.ContainsFunc(r.Spec.Kinds, func(k v2alpha1.ProviderKind) bool {
+			return k.Kind == gvk.Kind && k.Version() == gvk.GroupVersion().String()
+		})
+	})
+	if len(listed) > 0 {
+		found = listed
 	}
 
 	switch {
@@ -387,7 +401,7 @@ func (r *Resolver) registered(registration *v2alpha1.SecretProvider, gvk schema.
 		switch ready.Reason {
 		// Whether these have passed is known only by asking; the others end
 		// with a change of the registration or of the provider's build.
-		case v2alpha1.ReasonUnreachable, v2alpha1.ReasonUntrusted, v2alpha1.ReasonFailing:
+		case v2alpha1.ReasonUnreachable, v2alpha1.ReasonUntrusted, v2alpha1.ReasonFailing, v2alpha1.ReasonCertificateFailed:
 		default:
 			return nil, deny(v2alpha1.ReasonProviderUnavailable, "SecretProvider %q is not Ready%s", registration.Name, because(registration))
 		}
@@ -453,7 +467,10 @@ func (r *Resolver) config(ctx context.Context, gvk schema.GroupVersionKind, key 
 
 	if err := r.configs.Watch(ctx, gvk); err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, deny(v2alpha1.ReasonInvalidProviderConfig, "the cluster has no kind %s of %s: install its provider's chart", gvk.Kind, gvk.GroupVersion())
+			return nil, &DenialError{
+				Reason: v2alpha1.ReasonInvalidProviderConfig, Retry: true,
+				Message: fmt.Sprintf("the cluster has no kind %s of %s: install its provider's chart", gvk.Kind, gvk.GroupVersion()),
+			}
 		}
 
 		return nil, fmt.Errorf("cannot watch %s of %s: %w", gvk.Kind, gvk.GroupVersion(), err)

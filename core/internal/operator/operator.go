@@ -140,10 +140,10 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		return err
 	}
 
-	storeOptions := secretstore.Options{Class: options.Class, RefreshInterval: options.StoreRefreshInterval}
 	for kind, workers := range map[string]int{v2alpha1.SecretStoreKind: storeWorkers, v2alpha1.ClusterSecretStoreKind: clusterStoreWorkers} {
-		stores := secretstore.New(kind, cached, resolver, pool, events, storeOptions)
-		if err := stores.SetupWithManager(ctx, mgr, configs, workers); err != nil {
+		stores := secretstore.New(kind, cached, resolver, pool, events,
+			secretstore.Options{Class: options.Class, RefreshInterval: options.StoreRefreshInterval, Workers: workers})
+		if err := stores.SetupWithManager(ctx, mgr, configs); err != nil {
 			return err
 		}
 	}

@@ -24,8 +24,12 @@ const (
 	readTimeout     = 30 * time.Second
 	// defaultBatch bounds a batch, whatever more the provider would take.
 	defaultBatch = 100
-	// maxKinds bounds what GetInfo may list.
-	maxKinds = 256
+	// maxKinds bounds what GetInfo may list, the others the names of each.
+	maxKinds      = 256
+	maxAPIVersion = 317
+	maxKindName   = 63
+	// maxWarnings of a validation are told.
+	maxWarnings = 10
 	// maxKeys bounds the keys of one map answer.
 	maxKeys = 10000
 	// maxRevision bounds a revision, in bytes: it is kept.
@@ -72,41 +76,46 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 
 	release, err := c.conn.acquire(ctx)
 	if err != nil {
-		return callError(c.endpoint, requestID, err)
+		return &Error{Code: codes.ResourceExhausted, Reason: reasonOwnLimit, Message: err.Error(), RequestID: requestID}
 	}
 	defer release()
 
-	if ctx, err = c.identified(ctx, requestID); err != nil {
+	ctx, shown, err := c.identified(ctx, requestID)
+	if err != nil {
 		return err
 	}
 
 	if err := rpc(ctx); err != nil {
-		return c.failed(requestID, err)
+		return c.failed(requestID, shown, err)
 	}
 
 	return nil
 }
 
-// identified adds the token that the call carries.
-func (c *Client) identified(ctx context.Context, requestID string) (context.Context, error) {
+// reasonOwnLimit: the registration's limits leave no room. That is not the
+// provider's failure.
+const reasonOwnLimit = "LIMIT"
+
+// identified adds the token that the call carries, and gives it.
+func (c *Client) identified(ctx context.Context, requestID string) (with context.Context, shown string, err error) {
 	if c.who.None() {
-		return ctx, nil
+		return ctx, "", nil
 	}
 
 	bearer, err := c.tokens.Token(ctx, c.who)
 	if err != nil {
-		return nil, &Error{Code: codes.Unauthenticated, Reason: pb.ReasonCallerRefused, Message: clean(err.Error()), RequestID: requestID}
+		return nil, "", &Error{Code: codes.Unauthenticated, Reason: pb.ReasonCallerRefused, Message: clean(err.Error()), RequestID: requestID}
 	}
 
-	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), nil
+	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), bearer, nil
 }
 
 // failed makes the failure of a call an Error. A token that was refused is got
 // anew for the next call.
-func (c *Client) failed(requestID string, err error) *Error {
+func (c *Client) failed(requestID, shown string, err error) *Error {
 	typed := callError(c.endpoint, requestID, err)
 	if typed.Reason == pb.ReasonCallerRefused && !c.who.None() {
-		c.tokens.Forget(c.who)
+		c.tokens.Forget(c.who, shown)
 	}
 
 	return typed
@@ -140,6 +149,10 @@ func (c *Client) Info(ctx context.Context) (*pb.GetInfoResponse, error) {
 		id := kind.GetApiVersion() + "/" + kind.GetKind()
 		if kind.GetApiVersion() == "" || kind.GetKind() == "" || seen[id] {
 			return nil, breach("", "the kind %q twice or without a name", clean(id))
+		}
+
+		if len(kind.GetApiVersion()) > maxAPIVersion || len(kind.GetKind()) > maxKindName {
+			return nil, breach("", "a kind whose name has %d bytes", len(id))
 		}
 
 		seen[id] = true
@@ -186,6 +199,8 @@ func (c *Client) Validate(ctx context.Context, call *pb.CallContext) (*pb.Valida
 	}
 
 	verdict.Message = clean(verdict.GetMessage())
+	verdict.Warnings = verdict.GetWarnings()[:min(len(verdict.GetWarnings()), maxWarnings)]
+
 	for i, warning := range verdict.GetWarnings() {
 		verdict.Warnings[i] = clean(warning)
 	}

@@ -540,7 +540,11 @@ func (s *tokens) Token(_ context.Context, who token.Identity) (string, error) {
 	return "token-of-" + who.Name, s.err
 }
 
-func (s *tokens) Forget(token.Identity) { s.forgotten.Add(1) }
+func (s *tokens) Forget(_ token.Identity, refused string) {
+	if refused == "token-of-reader" {
+		s.forgotten.Add(1)
+	}
+}
 
 // The token of the store's ServiceAccount goes with each call, over TLS only.
 func TestCallsCarryTokens(t *testing.T) {

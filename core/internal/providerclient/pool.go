@@ -54,7 +54,7 @@ type Called func(provider, method, code string, took time.Duration)
 // Tokens gets the tokens that calls carry. *token.Source is one.
 type Tokens interface {
 	Token(ctx context.Context, who token.Identity) (string, error)
-	Forget(who token.Identity)
+	Forget(who token.Identity, refused string)
 }
 
 // Options of a Pool.
@@ -148,7 +148,7 @@ func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 		// Secrets never go through a proxy that the environment names.
 		grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 5 * time.Second},
+			Backoff:           backoff.Config{BaseDelay: 200 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longestPause(endpoint)},
 			MinConnectTimeout: 5 * time.Second,
 		}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
@@ -167,6 +167,16 @@ func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 	}
 
 	return &connection{grpc: conn, bounds: p.boundsOf(endpoint)}, nil
+}
+
+// longestPause between two tries to connect. With what a store has chosen there
+// may be as many connections as stores, and they fail by the tenant's mistake.
+func longestPause(endpoint Endpoint) time.Duration {
+	if endpoint.Trust.Certificate.Name != "" || endpoint.Trust.OwnDomain {
+		return 30 * time.Second
+	}
+
+	return 5 * time.Second
 }
 
 // boundsOf gives the bounds that all connections to a provider share.
@@ -234,7 +244,7 @@ func (p *Pool) Close() {
 func (c *bounds) acquire(ctx context.Context) (release func(), err error) {
 	if c.limiter != nil {
 		if err := c.limiter.Wait(ctx); err != nil {
-			return nil, fmt.Errorf("the provider's limit of requests per second leaves no room in time: %w", err)
+			return nil, fmt.Errorf("the provider's limit of requests per second (spec.limits of its SecretProvider) leaves no room in time: %w", err)
 		}
 	}
 
@@ -242,6 +252,6 @@ func (c *bounds) acquire(ctx context.Context) (release func(), err error) {
 	case c.inUse <- struct{}{}:
 		return func() { <-c.inUse }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the provider's limit of concurrent requests leaves no room in time: %w", ctx.Err())
+		return nil, fmt.Errorf("the provider's limit of concurrent requests (spec.limits of its SecretProvider) leaves no room in time: %w", ctx.Err())
 	}
 }

@@ -48,9 +48,6 @@ const (
 	eventBurst      = 100
 )
 
-// maxEventNote is the longest note of an event (Kubernetes: 1 kB).
-const maxEventNote = 1000
-
 // worthTelling is the shortest pause before the next try that is written down
 // where nothing else of a failure has changed.
 const worthTelling = 30 * time.Second
@@ -264,11 +261,7 @@ func (r *Reporter) event(es *esv1.ExternalSecret, kind, reason, note string) {
 		return
 	}
 
-	if len(note) > maxEventNote {
-		note = strings.ToValidUTF8(note[:maxEventNote], "") + "..."
-	}
-
-	r.events.Eventf(es, nil, kind, reason, "Sync", "%s", note)
+	r.events.Eventf(es, nil, kind, reason, "Sync", "%s", text.Cut(note, text.MaxEvent))
 }
 
 // patch writes what differs of the status.

@@ -94,18 +94,23 @@ func (s *Source) Token(ctx context.Context, who Identity) (string, error) {
 	}
 }
 
-// Forget drops a token that a provider has refused: the ServiceAccount may have
-// been made anew.
-func (s *Source) Forget(who Identity) {
+// Forget drops a token that a provider has refused, unless there is another one
+// already: the ServiceAccount may have been made anew.
+func (s *Source) Forget(who Identity, refused string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if e, ok := s.kept[who]; ok && e.err == nil {
-		select {
-		case <-e.done:
+	e, ok := s.kept[who]
+	if !ok {
+		return
+	}
+
+	select {
+	case <-e.done:
+		if e.err == nil && e.token == refused {
 			delete(s.kept, who)
-		default:
 		}
+	default:
 	}
 }
 

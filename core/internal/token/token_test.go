@@ -67,7 +67,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.made[name]++
 
 		request.Status = authenticationv1.TokenRequestStatus{
-			Token: fmt.Sprintf("%s#%d/%s", name, a.made[name], request.Spec.Audiences[0]), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+			Token: fmt.Sprintf("%s#%d/%s", name, a.made[name], request.Spec.Audiences[0]), ExpirationTimestamp: metav1.NewTime(time.Now().Add(24 * time.Hour)),
 		}
 
 		a.answer(w, http.StatusCreated, request)
@@ -184,7 +184,13 @@ func TestTokensAreKeptAndRenewed(t *testing.T) {
 		t.Errorf("a token that has ended is given: %q", got)
 	}
 
-	s.Forget(reader)
+	s.Forget(reader, "tenant/reader#3/vault")
+
+	if got := get(reader); got != "tenant/reader#4/vault" {
+		t.Errorf("the refusal of a former token throws away the present one: %q", got)
+	}
+
+	s.Forget(reader, "tenant/reader#4/vault")
 
 	if got := get(reader); got != "tenant/reader#5/vault" {
 		t.Errorf("a token that was refused is given: %q", got)

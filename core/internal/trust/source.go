@@ -81,7 +81,7 @@ func (s *Source) ClientTLS(ctx context.Context, t Trust) (*tls.Config, error) {
 		return s.svid(ctx, t)
 	}
 
-	own, authorities, err := s.options.Own.ClientTLS(ctx)
+	own, authorities, err := s.ownTLS(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -108,6 +108,16 @@ func (s *Source) ClientTLS(ctx context.Context, t Trust) (*tls.Config, error) {
 			return pinned(state.PeerCertificates[0], t.Identity)
 		},
 	}, nil
+}
+
+// ownTLS is asked only for what is not elsewhere: an authority of the operator's
+// that is broken must not break providers that do without.
+func (s *Source) ownTLS(ctx context.Context, t Trust) (*tls.Certificate, *x509.CertPool, error) {
+	if t.Certificate != (types.NamespacedName{}) && t.Authorities != (Authorities{}) {
+		return nil, nil, nil
+	}
+
+	return s.options.Own.ClientTLS(ctx)
 }
 
 // pinned checks the provider's identity: two providers may share a host.
@@ -229,6 +239,10 @@ func (s *Source) svid(ctx context.Context, t Trust) (*tls.Config, error) {
 			return nil, fmt.Errorf("cannot use SPIFFE ID %q: %w", t.ServerID, err)
 		}
 
+		if t.OwnDomain && id.TrustDomain() != own.ID.TrustDomain() {
+			return nil, fmt.Errorf("cannot use SPIFFE ID %q: it is not of the operator's own trust domain, %q", t.ServerID, own.ID.TrustDomain())
+		}
+
 		authorize = tlsconfig.AuthorizeID(id)
 	}
 
@@ -255,7 +269,13 @@ func (s *Source) workload(ctx context.Context) (*workloadapi.X509Source, error) 
 	}
 
 	if s.svids != nil {
-		return s.svids, nil
+		// The library gives up for good where the agent refuses the workload.
+		if svid, err := s.svids.GetX509SVID(); err == nil && s.options.Now().Before(svid.Certificates[0].NotAfter) {
+			return s.svids, nil
+		}
+
+		_ = s.svids.Close()
+		s.svids = nil
 	}
 
 	source, err := workloadapi.NewX509Source(ctx, workloadapi.WithClientOptions(workloadapi.WithAddr(s.options.WorkloadAPI)))

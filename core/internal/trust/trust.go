@@ -15,6 +15,9 @@ type Trust struct {
 	// ServerID is the SPIFFE ID that the provider must show; empty means any of
 	// the operator's own trust domain.
 	ServerID string
+	// OwnDomain says that the ID must be of the operator's own trust domain,
+	// because a store has named it.
+	OwnDomain bool
 
 	// ServerName that the provider's certificate must be for.
 	ServerName string
@@ -48,7 +51,7 @@ type Authorities struct {
 // Base tells whether another trust differs from this one only in what a store
 // may choose: the certificate that is shown, or SPIFFE identities.
 func (t Trust) Base(other Trust) bool {
-	other.Certificate, other.SPIFFE, other.ServerID = t.Certificate, t.SPIFFE, t.ServerID
+	other.Certificate, other.SPIFFE, other.ServerID, other.OwnDomain = t.Certificate, t.SPIFFE, t.ServerID, t.OwnDomain
 
 	return t == other
 }

@@ -28,6 +28,7 @@ import (
 
 	"github.com/external-secrets/eso/core/internal/authority"
 	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/providerclient"
 	"github.com/external-secrets/eso/core/internal/token"
 )
@@ -120,16 +121,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.report(ctx, before, registration, condition)
 	}
 
-	renew := time.Duration(0)
+	var (
+		renew    time.Duration
+		unissued error
+	)
 
 	// Without an identity of the operator's making somebody else issues it.
 	if endpoint.Trust.Identity != "" {
-		if renew, err = r.certificates.ensure(ctx, registration, endpoint); err != nil {
-			return reconcile.Result{RequeueAfter: certificateRetry}, r.report(ctx, before, registration, failed(v2alpha1.ReasonCertificateFailed, err.Error()))
-		}
+		renew, unissued = r.certificates.ensure(ctx, registration, endpoint)
 	}
 
 	condition := r.look(ctx, registration, endpoint)
+	if unissued != nil {
+		condition = withoutRenewal(condition, unissued)
+	}
 
 	again := pollHealthy
 	if condition.Status != metav1.ConditionTrue || condition.Reason != v2alpha1.ReasonServing {
@@ -140,7 +145,23 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		again = min(again, renew)
 	}
 
+	if unissued != nil {
+		again = certificateRetry
+	}
+
 	return reconcile.Result{RequeueAfter: again}, r.report(ctx, before, registration, condition)
+}
+
+// withoutRenewal is the condition of a provider whose certificate cannot be
+// issued: one that has a good certificate serves on.
+func withoutRenewal(condition metav1.Condition, unissued error) metav1.Condition {
+	if condition.Status != metav1.ConditionTrue {
+		return failed(v2alpha1.ReasonCertificateFailed, unissued.Error())
+	}
+
+	condition.Reason, condition.Message = v2alpha1.ReasonDegraded, "the provider serves, but its certificate cannot be renewed: "+unissued.Error()
+
+	return condition
 }
 
 // look asks the provider what it is and whether it is well. It updates the
@@ -170,7 +191,7 @@ func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProv
 			registration.Status.Name, registration.Status.Version, listed(registration.Status.ProtocolVersions), pb.ProtocolVersion))
 	}
 
-	registration.Status.Kinds = kinds(info)
+	registration.Status.Kinds = kinds(registration, info)
 
 	status, err := provider.Status(ctx)
 	if err != nil {
@@ -215,6 +236,7 @@ func (r *Reconciler) closeUnregistered(ctx context.Context) {
 func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.SecretProvider, condition metav1.Condition) error {
 	condition.Type = v2alpha1.ConditionReady
 	condition.ObservedGeneration = registration.Generation
+	condition.Message = message.Cut(condition.Message, message.MaxCondition)
 
 	was := meta.FindStatusCondition(before.Status.Conditions, v2alpha1.ConditionReady)
 	meta.SetStatusCondition(&registration.Status.Conditions, condition)
@@ -229,7 +251,7 @@ func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", condition.Message)
+		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", message.Cut(condition.Message, message.MaxEvent))
 		log.FromContext(ctx).Info("provider changed", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	}
 
@@ -262,11 +284,22 @@ func failed(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-func kinds(info *pb.GetInfoResponse) []v2alpha1.ServedKind {
+// registered tells whether a registration lets its provider serve a kind.
+func registered(registration *v2alpha1.SecretProvider, kind *pb.Kind) bool {
+	return len(registration.Spec.Kinds) == 0 || slices.ContainsFunc(registration.Spec.Kinds, func(allowed v2alpha1.ProviderKind) bool {
+		return allowed.Kind == kind.GetKind() && allowed.Version() == kind.GetApiVersion()
+	})
+}
+
+func kinds(registration *v2alpha1.SecretProvider, info *pb.GetInfoResponse) []v2alpha1.ServedKind {
 	served := make([]v2alpha1.ServedKind, 0, len(info.GetKinds()))
 
 	for _, kind := range info.GetKinds() {
 		if kind.GetService() != pb.Service_SERVICE_SECRET_STORE {
+			continue
+		}
+
+		if !registered(registration, kind) {
 			continue
 		}
 

@@ -2,8 +2,10 @@ package secretstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,16 +28,27 @@ type Configs struct {
 	cache  cache.Cache
 	mapper meta.RESTMapper
 
-	mu          sync.Mutex
-	watched     map[schema.GroupVersionKind]bool
+	mu      sync.Mutex
+	watched map[schema.GroupVersionKind]bool
+	// failed are the kinds that cannot be watched, and those whose first watch
+	// somebody waits for: others are answered at once.
+	failed      map[schema.GroupVersionKind]failure
 	controllers map[string]controller.Controller
 }
 
 var _ binding.Configs = (*Configs)(nil)
 
+// failurePause is how long a kind that cannot be watched is not tried again.
+const failurePause = 30 * time.Second
+
+type failure struct {
+	err   error
+	until time.Time
+}
+
 // NewConfigs watches nothing yet.
 func NewConfigs(c cache.Cache, mapper meta.RESTMapper) *Configs {
-	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, controllers: map[string]controller.Controller{}}
+	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, failed: map[schema.GroupVersionKind]failure{}, controllers: map[string]controller.Controller{}}
 }
 
 // notify makes changes of configs wake a kind's stores.
@@ -50,10 +63,26 @@ func (w *Configs) notify(kind string, c controller.Controller) {
 // its objects are known. A kind that the cluster does not have is a NoMatch
 // error.
 func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error {
-	if w.watches(gvk) {
-		return nil
+	if known, err := w.known(gvk); known {
+		return err
 	}
 
+	err := w.begin(ctx, gvk)
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if err == nil || meta.IsNoMatchError(err) {
+		delete(w.failed, gvk)
+	} else {
+		w.failed[gvk] = failure{err: err, until: time.Now().Add(failurePause)}
+	}
+
+	return err
+}
+
+// begin begins to watch a kind.
+func (w *Configs) begin(ctx context.Context, gvk schema.GroupVersionKind) error {
 	mapping, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	if err != nil {
 		return err
@@ -68,18 +97,39 @@ func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error 
 
 	// Without the lock: a kind that may not be listed must not hold up others.
 	if _, err := w.cache.GetInformer(ctx, object); err != nil {
+		// It would try, and log, for ever.
+		_ = w.cache.RemoveInformer(context.WithoutCancel(ctx), object)
+
 		return fmt.Errorf("the watch does not start; does the operator's role allow list and watch of %s? %w", mapping.Resource.Resource, err)
 	}
 
 	return w.wake(gvk)
 }
 
-func (w *Configs) watches(gvk schema.GroupVersionKind) bool {
+// known tells whether a kind is watched, or has failed of late; else it is the
+// caller's to begin, while others are told that somebody does.
+func (w *Configs) known(gvk schema.GroupVersionKind) (bool, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	return w.watched[gvk]
+	if w.watched[gvk] {
+		return true, nil
+	}
+
+	now := time.Now()
+
+	if last, ok := w.failed[gvk]; ok && now.Before(last.until) {
+		return true, last.err
+	}
+
+	// Of many that wait for a kind to be listed, one is enough.
+	w.failed[gvk] = failure{err: errBeginning, until: now.Add(failurePause)}
+
+	return false, nil
 }
+
+// errBeginning says that a kind's first watch has not answered yet.
+var errBeginning = errors.New("its watch is just beginning")
 
 // wake makes a change of a config wake the stores that use it.
 func (w *Configs) wake(gvk schema.GroupVersionKind) error {
@@ -95,7 +145,7 @@ func (w *Configs) wake(gvk schema.GroupVersionKind) error {
 		object.SetGroupVersionKind(gvk)
 
 		enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, config *metav1.PartialObjectMetadata) []reconcile.Request {
-			return storesOf(ctx, w.cache, kind, client.MatchingFields{indexConfig: configName(gvk, config.Namespace, config.Name)})
+			return storesOf(ctx, w.cache, kind, nil, client.MatchingFields{indexConfig: configName(gvk, config.Namespace, config.Name)})
 		})
 
 		if err := c.Watch(source.Kind(w.cache, object, enqueue, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {

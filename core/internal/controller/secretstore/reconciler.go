@@ -1,10 +1,12 @@
 package secretstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +22,47 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/message"
 	"github.com/external-secrets/eso/core/internal/providerclient"
 	"github.com/external-secrets/eso/core/internal/retry"
 )
+
+// shortestInterval between two validations of a store, whatever it asks for.
+const shortestInterval = time.Second
+
+// busyRetry is how soon a store is looked at again whose tenant has as many
+// validations under way as it may.
+const busyRetry = time.Second
+
+// shares bounds what each tenant has under way.
+type shares struct {
+	limit int
+
+	mu    sync.Mutex
+	inUse map[string]int
+}
+
+func (s *shares) take(tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.inUse[tenant] >= s.limit {
+		return false
+	}
+
+	s.inUse[tenant]++
+
+	return true
+}
+
+func (s *shares) give(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.inUse[tenant]--; s.inUse[tenant] == 0 {
+		delete(s.inUse, tenant)
+	}
+}
 
 // Options of a Reconciler.
 type Options struct {
@@ -30,6 +70,8 @@ type Options struct {
 	Class string
 	// RefreshInterval of stores that name none.
 	RefreshInterval time.Duration
+	// Workers that validate at the same time.
+	Workers int
 }
 
 // Reconciler validates the stores of one kind.
@@ -41,6 +83,7 @@ type Reconciler struct {
 	events   events.EventRecorder
 	options  Options
 	backoff  *retry.Backoff
+	busy     *shares
 }
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
@@ -49,6 +92,7 @@ func New(kind string, c client.Client, resolver *binding.Resolver, pool *provide
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
 		backoff: retry.New(time.Second, time.Minute),
+		busy:    &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
 	}
 }
 
@@ -85,9 +129,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, r.skip(ctx, store, before, class)
 	}
 
+	// A provider, or a backend, that hangs must not keep all workers from the
+	// stores of other tenants.
+	tenant := cmp.Or(request.Namespace, store.Spec.ProviderConfig.ProviderRef.Namespace)
+	if !r.busy.take(tenant) {
+		return reconcile.Result{RequeueAfter: busyRetry}, nil
+	}
+	defer r.busy.give(tenant)
+
 	result := r.validate(ctx, store)
 
-	interval := store.RefreshInterval(r.options.RefreshInterval)
+	interval := max(store.RefreshInterval(r.options.RefreshInterval), shortestInterval)
 	if result.retry {
 		interval = min(interval, r.backoff.Next(request.String(), 0))
 		result.message += "; next try in " + interval.Round(time.Second/10).String()
@@ -122,7 +174,7 @@ func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict
 	bound, err := r.resolver.Bind(ctx, store)
 	if err != nil {
 		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
-			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message}
+			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message, retry: denial.Retry}
 		}
 
 		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
@@ -154,16 +206,18 @@ func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict
 }
 
 func (r *Reconciler) report(ctx context.Context, store *binding.Store, before client.Object, result verdict) error {
-	message := result.message
+	text := result.message
 	if len(result.warnings) > 0 {
-		message += "; warnings: " + strings.Join(result.warnings, "; ")
+		text += "; warnings: " + strings.Join(result.warnings, "; ")
 	}
+
+	text = message.Cut(text, message.MaxCondition)
 
 	was := store.Ready()
 	changed := was == nil || was.Status != result.status || was.Reason != result.reason
 
 	meta.SetStatusCondition(&store.Status.Conditions, metav1.Condition{
-		Type: v2alpha1.ConditionReady, Status: result.status, Reason: result.reason, Message: message,
+		Type: v2alpha1.ConditionReady, Status: result.status, Reason: result.reason, Message: text,
 		ObservedGeneration: store.Object.GetGeneration(),
 	})
 
@@ -177,8 +231,8 @@ func (r *Reconciler) report(ctx context.Context, store *binding.Store, before cl
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", message)
-		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", message)
+		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", message.Cut(text, message.MaxEvent))
+		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", text)
 	}
 
 	if err := r.client.Status().Patch(ctx, store.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
+	"github.com/external-secrets/eso/core/internal/address"
 	"github.com/external-secrets/eso/core/internal/binding"
 )
 
@@ -26,7 +28,7 @@ import (
 const indexConfig = "config"
 
 // SetupWithManager registers the controller, its index and its watches.
-func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, configs *Configs, concurrent int) error {
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, configs *Configs) error {
 	object := newStore(r.kind)
 
 	if err := mgr.GetFieldIndexer().IndexField(ctx, object, indexConfig, byConfig); err != nil {
@@ -36,10 +38,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, 
 	c, err := builder.ControllerManagedBy(mgr).
 		Named(map[string]string{v2alpha1.SecretStoreKind: "secretstore", v2alpha1.ClusterSecretStoreKind: "clustersecretstore"}[r.kind]).
 		For(object, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v2alpha1.SecretProvider{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
-			return storesOf(ctx, r.client, r.kind)
-		}), builder.WithPredicates(registrationChanged())).
-		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
+		Watches(&v2alpha1.SecretProvider{}, handler.EnqueueRequestsFromMapFunc(r.ofRegistration), builder.WithPredicates(registrationChanged())).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Workers}).
 		Build(r)
 	if err != nil {
 		return fmt.Errorf("cannot set up the %s controller: %w", r.kind, err)
@@ -108,11 +108,44 @@ func readiness(registration *v2alpha1.SecretProvider) string {
 		return ""
 	}
 
+	// Whether it is well or not quite is nothing that a store depends on.
+	if ready.Status == metav1.ConditionTrue {
+		return string(ready.Status)
+	}
+
 	return string(ready.Status) + "/" + ready.Reason
 }
 
-// storesOf lists the stores of a kind that options select.
-func storesOf(ctx context.Context, reader client.Reader, kind string, options ...client.ListOption) []reconcile.Request {
+// ofRegistration lists the stores that a registration may serve: those of its
+// kinds, and those that name its address. The others are none of its business.
+func (r *Reconciler) ofRegistration(ctx context.Context, object client.Object) []reconcile.Request {
+	registration, ok := object.(*v2alpha1.SecretProvider)
+	if !ok {
+		return nil
+	}
+
+	listens, err := address.Parse(registration.Spec.Address)
+
+	return storesOf(ctx, r.client, r.kind, func(store *binding.Store) bool {
+		config := store.Spec.ProviderConfig
+		if named, bad := address.Parse(config.Address); err == nil && bad == nil && named == listens {
+			return true
+		}
+
+		apiVersion := config.ProviderRef.APIVersion
+		if apiVersion == "" {
+			apiVersion = v2alpha1.DefaultConfigAPIVersion
+		}
+
+		return slices.ContainsFunc(registration.Status.Kinds, func(kind v2alpha1.ServedKind) bool {
+			return kind.Kind == config.ProviderRef.Kind && kind.APIVersion == apiVersion
+		})
+	})
+}
+
+// storesOf lists the stores of a kind that options select, and of these the ones
+// that concern tells; a nil one tells all.
+func storesOf(ctx context.Context, reader client.Reader, kind string, concern func(*binding.Store) bool, options ...client.ListOption) []reconcile.Request {
 	var stores []*binding.Store
 
 	// A cache that cannot be read has been stopped.
@@ -138,6 +171,10 @@ func storesOf(ctx context.Context, reader client.Reader, kind string, options ..
 
 	requests := make([]reconcile.Request, 0, len(stores))
 	for _, store := range stores {
+		if concern != nil && !concern(store) {
+			continue
+		}
+
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(store.Object)})
 	}
 
