@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,17 +19,18 @@ func TestNamedTestsExist(t *testing.T) {
 	declared := map[string]bool{}
 	declaration := regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
 
-	err = filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+	repository := os.DirFS(root)
+	err = fs.WalkDir(repository, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != root {
-			return filepath.SkipDir
+		if entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && path != "." {
+			return fs.SkipDir
 		}
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := fs.ReadFile(repository, path)
 		for _, match := range declaration.FindAllSubmatch(text, -1) {
 			declared[string(match[1])] = true
 		}
