@@ -409,7 +409,8 @@ func TestWrongPeers(t *testing.T) {
 		{"another provider's certificate", server(c.issue(t, func(x *x509.Certificate) { x.URIs = nil })), own{good, c.pool()}, `is not for "spiffe://external-secrets.io/provider/test"`},
 		{"a certificate that is not a server's", server(c.issue(t, func(x *x509.Certificate) { x.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} })), own{good, c.pool()}, "incompatible key usage"},
 		{"an operator that the provider does not know", server(good), own{other.issue(t, func(*x509.Certificate) {}), c.pool()}, refused},
-		{"an old TLS", &tls.Config{Certificates: []tls.Certificate{*good}, MaxVersion: tls.VersionTLS12}, own{good, c.pool()}, "protocol version"}, //nolint:gosec // it must be refused
+		{"TLS 1.2", &tls.Config{Certificates: []tls.Certificate{*good}, MaxVersion: tls.VersionTLS12}, own{good, c.pool()}, "protocol version"},                               //nolint:gosec // it must be refused
+		{"TLS 1.1", &tls.Config{Certificates: []tls.Certificate{*good}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, own{good, c.pool()}, "protocol version"}, //nolint:gosec // likewise
 	} {
 		t.Run(test.why, func(t *testing.T) {
 			t.Parallel()
