@@ -30,13 +30,18 @@ type Configs struct {
 
 	mu      sync.Mutex
 	watched map[schema.GroupVersionKind]bool
-	// failed are the kinds that cannot be watched, and those whose first watch
-	// somebody waits for: others are answered at once.
+	// beginning are the kinds whose first watch somebody waits for, failed those
+	// that cannot be watched.
+	beginning   map[schema.GroupVersionKind]chan struct{}
 	failed      map[schema.GroupVersionKind]failure
 	controllers map[string]controller.Controller
 }
 
 var _ binding.Configs = (*Configs)(nil)
+
+// longestWait is how long a worker waits for another's first watch of a kind,
+// which takes milliseconds where nothing is wrong.
+const longestWait = time.Second
 
 // failurePause is how long a kind that cannot be watched is not tried again.
 const failurePause = 30 * time.Second
@@ -48,7 +53,7 @@ type failure struct {
 
 // NewConfigs watches nothing yet.
 func NewConfigs(c cache.Cache, mapper meta.RESTMapper) *Configs {
-	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, failed: map[schema.GroupVersionKind]failure{}, controllers: map[string]controller.Controller{}}
+	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, beginning: map[schema.GroupVersionKind]chan struct{}{}, failed: map[schema.GroupVersionKind]failure{}, controllers: map[string]controller.Controller{}}
 }
 
 // notify makes changes of configs wake a kind's stores.
@@ -63,14 +68,29 @@ func (w *Configs) notify(kind string, c controller.Controller) {
 // its objects are known. A kind that the cluster does not have is a NoMatch
 // error.
 func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error {
-	if known, err := w.known(gvk); known {
+	known, wait, err := w.known(gvk)
+	if known {
 		return err
 	}
 
-	err := w.begin(ctx, gvk)
+	if wait != nil {
+		select {
+		case <-wait:
+			return w.Watch(ctx, gvk)
+		case <-time.After(longestWait):
+			return errBeginning
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+
+	err = w.begin(ctx, gvk)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
+	close(w.beginning[gvk])
+	delete(w.beginning, gvk)
 
 	if err == nil || meta.IsNoMatchError(err) {
 		delete(w.failed, gvk)
@@ -106,26 +126,28 @@ func (w *Configs) begin(ctx context.Context, gvk schema.GroupVersionKind) error 
 	return w.wake(gvk)
 }
 
-// known tells whether a kind is watched, or has failed of late; else it is the
-// caller's to begin, while others are told that somebody does.
-func (w *Configs) known(gvk schema.GroupVersionKind) (bool, error) {
+// known tells whether a kind is watched, or has failed of late; else, what to
+// wait for where somebody begins to watch it, and without that it is the
+// caller's to begin.
+func (w *Configs) known(gvk schema.GroupVersionKind) (known bool, wait chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	if w.watched[gvk] {
-		return true, nil
+		return true, nil, nil
 	}
 
-	now := time.Now()
-
-	if last, ok := w.failed[gvk]; ok && now.Before(last.until) {
-		return true, last.err
+	if last, ok := w.failed[gvk]; ok && time.Now().Before(last.until) {
+		return true, nil, last.err
 	}
 
-	// Of many that wait for a kind to be listed, one is enough.
-	w.failed[gvk] = failure{err: errBeginning, until: now.Add(failurePause)}
+	if wait, ok := w.beginning[gvk]; ok {
+		return false, wait, nil
+	}
 
-	return false, nil
+	w.beginning[gvk] = make(chan struct{})
+
+	return false, nil, nil
 }
 
 // errBeginning says that a kind's first watch has not answered yet.

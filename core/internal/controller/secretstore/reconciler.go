@@ -27,6 +27,10 @@ import (
 	"github.com/external-secrets/eso/core/internal/retry"
 )
 
+// staleRetry is how soon a store is looked at again that the cache shows as it
+// was before the last write.
+const staleRetry = 50 * time.Millisecond
+
 // shortestInterval between two validations of a store, whatever it asks for.
 const shortestInterval = time.Second
 
@@ -84,6 +88,11 @@ type Reconciler struct {
 	options  Options
 	backoff  *retry.Backoff
 	busy     *shares
+
+	mu sync.Mutex
+	// replaced is the version of each store that the last write of its status has
+	// replaced.
+	replaced map[reconcile.Request]string
 }
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
@@ -91,8 +100,9 @@ type Reconciler struct {
 func New(kind string, c client.Client, resolver *binding.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
-		backoff: retry.New(time.Second, time.Minute),
-		busy:    &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
+		backoff:  retry.New(time.Second, time.Minute),
+		busy:     &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
+		replaced: map[reconcile.Request]string{},
 	}
 }
 
@@ -112,6 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		if _, absent := errors.AsType[*binding.DenialError](err); absent {
 			r.backoff.Forget(request.String())
+			r.wrote(request, "")
 
 			return reconcile.Result{}, nil
 		}
@@ -121,6 +132,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	if store.Object.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
+	}
+
+	// What the cache shows is older than what was written last: compared with
+	// that, a change back would look like none.
+	if r.behind(request, store.Object.GetResourceVersion()) {
+		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
 	before, _ := store.Object.DeepCopyObject().(client.Object)
@@ -239,5 +256,28 @@ func (r *Reconciler) report(ctx context.Context, store *binding.Store, before cl
 		return fmt.Errorf("cannot write the status of %s: %w", store.Key(), err)
 	}
 
+	r.wrote(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}, before.GetResourceVersion())
+
 	return nil
+}
+
+// behind tells whether a store is still as it was before the last write.
+func (r *Reconciler) behind(request reconcile.Request, version string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	return version != "" && r.replaced[request] == version
+}
+
+// wrote remembers which version of a store a write has replaced; an empty one
+// forgets it.
+func (r *Reconciler) wrote(request reconcile.Request, version string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if version == "" {
+		delete(r.replaced, request)
+	} else {
+		r.replaced[request] = version
+	}
 }
