@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 # What gotestsum reads: go test's events, of both runs.
 if [ "${1:-}" = --events ]; then
   shift
-  flags=(-json -timeout 20m)
+  flags=(-json -timeout 40m)
   [ -z "${CI:-}" ] || flags+=(-count=1)
   race=()
   if [ "$(go env CGO_ENABLED)" = 1 ] && command -v "$(go env CC)" >/dev/null; then

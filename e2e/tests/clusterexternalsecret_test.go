@@ -23,6 +23,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	collector "github.com/external-secrets/eso/e2e/load"
 )
 
 // labelTeam is what the tests' selectors ask for.
@@ -580,6 +582,11 @@ func TestClusterExternalSecretCosts(t *testing.T) {
 	tidy(t)
 
 	counted["clusterexternalsecrets"] = true
+
+	// One that does not know the kinds yet asks for every owner.
+	if err := collector.AwaitCollector(t.Context(), product.Client); err != nil {
+		t.Fatal(err)
+	}
 
 	const n = 50
 

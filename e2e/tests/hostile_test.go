@@ -28,11 +28,11 @@ import (
 const (
 	// calmFor and troubleFor are how long the others are watched without and with
 	// what harms them.
-	calmFor    = 10 * time.Second
-	troubleFor = 15 * time.Second
+	calmFor    = 5 * time.Second
+	troubleFor = 10 * time.Second
 	// away is how long a provider is away; awayVariable sets another, as a Go
 	// duration.
-	away         = 20 * time.Second
+	away         = 10 * time.Second
 	awayVariable = "EXTERNAL_SECRETS_E2E_AWAY"
 	// recovery is within what a store must work again: the longest pause of its
 	// circuit, and a try.

@@ -33,7 +33,7 @@ const (
 	// shortestBreak and longestBreak are how long a store that refuses
 	// everything is left alone.
 	shortestBreak = time.Second
-	longestBreak  = 30 * time.Second
+	longestBreak  = 20 * time.Second
 )
 
 var _ Opener = (*V2Alpha1)(nil)
