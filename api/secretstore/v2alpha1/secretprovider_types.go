@@ -153,7 +153,7 @@ type ProviderKind struct {
 }
 
 // Version is the API version of the kind, also where it is left out.
-func (k ProviderKind) Version() string {
+func (k *ProviderKind) Version() string {
 	if k.APIVersion == "" {
 		return DefaultConfigAPIVersion
 	}
