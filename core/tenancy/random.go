@@ -119,15 +119,24 @@ func condition(rng *rand.Rand, names []string) v2alpha1.NamespaceCondition {
 	for range rng.IntN(3) {
 		switch rng.IntN(3) {
 		case 0:
-			c.Namespaces = append(c.Namespaces, pick(rng, names))
+			c.Namespaces = with(c.Namespaces, pick(rng, names))
 		case 1:
-			c.NamespaceRegexes = append(c.NamespaceRegexes, pick(rng, expressions()))
+			c.NamespaceRegexes = with(c.NamespaceRegexes, pick(rng, expressions()))
 		default:
 			c.NamespaceSelector = selector(rng)
 		}
 	}
 
 	return c
+}
+
+// with adds to a set: the API server refuses a condition that names one twice.
+func with(set []string, member string) []string {
+	if slices.Contains(set, member) {
+		return set
+	}
+
+	return append(set, member)
 }
 
 func selector(rng *rand.Rand) *metav1.LabelSelector {
