@@ -239,7 +239,7 @@ func unknownRevision(ctx context.Context, t *T) {
 
 func changedRevision(ctx context.Context, t *T) {
 	key := t.key("revision")
-	first, second := t.secretValue(), t.secretValue()
+	first, second := t.whole(), t.whole()
 
 	t.push(ctx, key, first)
 

@@ -254,7 +254,7 @@ func watchTests() []Test {
 
 				key := t.key("watch")
 				stream, _ := t.watch(ctx, key)
-				t.push(ctx, key, t.secretValue())
+				t.push(ctx, key, t.whole())
 
 				// A watch ends with its context: this one has its own.
 				late := time.AfterFunc(changeTimeout, end)

@@ -70,7 +70,7 @@ type TLS struct {
 	KeyFile  string `json:"keyFile,omitempty"`
 	// OperatorIdentity is the URI name that the provider accepts; absent means
 	// spiffe://external-secrets.io/operator.
-	OperatorIdentity string `json:"pb.OperatorIdentity,omitempty"`
+	OperatorIdentity string `json:"operatorIdentity,omitempty"`
 }
 
 // Command starts a provider. In its arguments and environment {address} stands
@@ -226,6 +226,9 @@ type Write struct {
 	Prefix string `json:"prefix"`
 	// Metadata that goes with each push: the provider's own settings.
 	Metadata map[string]any `json:"metadata,omitempty"`
+	// Documents says that the backend holds JSON objects and nothing else: what
+	// is pushed as a whole is one.
+	Documents bool `json:"documents,omitempty"`
 	// Unowned is the key of a secret that carries no mark. The run takes it
 	// over, so that each run needs a fresh one.
 	Unowned string `json:"unowned,omitempty"`

@@ -93,6 +93,12 @@ func Unauthenticated(format string, args ...any) *Error {
 	return &Error{Code: codes.Unauthenticated, Reason: pb.ReasonUnauthenticated, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
+// NotOwned says that the secret belongs to somebody else, or carries no mark and
+// was not to be adopted. It stays as it is.
+func NotOwned(format string, args ...any) *Error {
+	return &Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned, Message: fmt.Sprintf(format, args...)}
+}
+
 // InvalidConfig says that the provider config cannot work; the message names
 // the field.
 func InvalidConfig(format string, args ...any) *Error {

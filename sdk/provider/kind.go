@@ -33,6 +33,17 @@ type Environment struct {
 	References References
 	// Retry settings of the store object.
 	Retry Retry
+	// Calls counts the calls of the backend; nil counts nothing. Package backend
+	// has an HTTP transport that does.
+	Calls Calls
+}
+
+// Calls counts calls of a backend. Safe for concurrent use.
+type Calls interface {
+	// Called counts one call: the operation in the backend's own terms, of which
+	// there are few, such as "GetSecretValue"; the backend's code, such as
+	// "200", or "error" where it did not answer; and how long it took.
+	Called(operation, code string, took time.Duration)
 }
 
 // Retry settings for calls of the backend.
@@ -74,23 +85,12 @@ func StoreKind[C any, P interface {
 		panic(fmt.Sprintf("cannot register a kind: %v", err))
 	}
 
-	var (
-		zero         S
-		capabilities []pb.Capability
-	)
-
-	if _, ok := any(zero).(Reader); ok {
-		capabilities = append(capabilities, pb.Capability_CAPABILITY_READ)
-	}
-
-	if _, ok := any(zero).(Finder); ok {
-		capabilities = append(capabilities, pb.Capability_CAPABILITY_FIND)
-	}
+	var store S
 
 	return Kind{
 		gvk:          gvk,
 		addToScheme:  addToScheme,
-		capabilities: capabilities,
+		capabilities: capabilitiesOf(store),
 		newConfig:    func() client.Object { return P(new(C)) },
 		newStore: func(ctx context.Context, env Environment, config client.Object) (Store, error) {
 			typed, ok := config.(P)
@@ -101,6 +101,37 @@ func StoreKind[C any, P interface {
 			return newStore(ctx, env, typed)
 		},
 	}
+}
+
+// capabilitiesOf a store are the interfaces that its type implements.
+func capabilitiesOf(store any) []pb.Capability {
+	var capabilities []pb.Capability
+
+	add := func(implemented bool, capability pb.Capability) {
+		if implemented {
+			capabilities = append(capabilities, capability)
+		}
+	}
+
+	_, reads := store.(Reader)
+	add(reads, pb.Capability_CAPABILITY_READ)
+
+	_, finds := store.(Finder)
+	add(finds, pb.Capability_CAPABILITY_FIND)
+
+	_, pushes := store.(Pusher)
+	add(pushes, pb.Capability_CAPABILITY_PUSH)
+
+	_, deletes := store.(Deleter)
+	add(deletes, pb.Capability_CAPABILITY_DELETE)
+
+	_, checks := store.(Checker)
+	add(checks, pb.Capability_CAPABILITY_EXISTS)
+
+	_, watches := store.(Watcher)
+	add(watches, pb.Capability_CAPABILITY_WATCH)
+
+	return capabilities
 }
 
 // GroupVersionKind of the config.

@@ -32,6 +32,7 @@ func TestErrors(t *testing.T) {
 		{name: "PropertyNotFound", why: "the same code, another reason", err: PropertyNotFound("m %d", 1), want: Error{Code: codes.NotFound, Reason: pb.ReasonPropertyNotFound}},
 		{name: "AccessDenied", why: "of one secret: others may be allowed", err: AccessDenied("m %d", 1), want: Error{Code: codes.PermissionDenied, Reason: pb.ReasonAccessDenied}},
 		{name: "Unauthenticated", why: "of the store: no read works without a login", err: Unauthenticated("m %d", 1), want: Error{Code: codes.Unauthenticated, Reason: pb.ReasonUnauthenticated, StoreScope: true}},
+		{name: "NotOwned", why: "of one secret: it stays as it is", err: NotOwned("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned}},
 		{name: "InvalidConfig", why: "of the store", err: InvalidConfig("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig, StoreScope: true}},
 		{name: "InvalidRequest", why: "of one secret", err: InvalidRequest("m %d", 1), want: Error{Code: codes.InvalidArgument, Reason: pb.ReasonInvalidRequest}},
 		{name: "Unsupported", why: "of one secret", err: Unsupported("m %d", 1), want: Error{Code: codes.Unimplemented, Reason: pb.ReasonUnsupported}},

@@ -47,6 +47,10 @@ type backend struct {
 	construct func(context.Context, provider.Environment) error
 	read      func(context.Context, []provider.Read) []provider.Result
 	validate  func(context.Context) (provider.Validation, error)
+	push      func(context.Context, provider.Push) (provider.Pushed, error)
+	remove    func(context.Context, provider.Deletion) (bool, error)
+	exists    func(context.Context, string, string) (bool, error)
+	watch     func(context.Context, []string, func(provider.Change) error) error
 
 	mu             sync.Mutex
 	made, closings int
@@ -63,6 +67,22 @@ type store struct{ backend *backend }
 
 func (s *store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	return s.backend.read(ctx, reads)
+}
+
+func (s *store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
+	return s.backend.push(ctx, push)
+}
+
+func (s *store) Delete(ctx context.Context, deletion provider.Deletion) (bool, error) {
+	return s.backend.remove(ctx, deletion)
+}
+
+func (s *store) Exists(ctx context.Context, key, property string) (bool, error) {
+	return s.backend.exists(ctx, key, property)
+}
+
+func (s *store) Watch(ctx context.Context, keys []string, tell func(provider.Change) error) error {
+	return s.backend.watch(ctx, keys, tell)
 }
 
 func (s *store) Validate(ctx context.Context) (provider.Validation, error) {

@@ -18,6 +18,7 @@ type meter struct {
 	requests *prometheus.CounterVec
 	reads    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
+	backend  *backendCalls
 	reloads  prometheus.Counter
 	refused  prometheus.Counter
 
@@ -35,9 +36,10 @@ type slot struct {
 	failed, all int
 }
 
-func newMeter() *meter {
+func newMeter(provider string) *meter {
 	m := &meter{
 		registry: prometheus.NewRegistry(),
+		backend:  newBackendCalls(provider),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "externalsecrets_provider_requests_total",
 			Help: "Calls served, by RPC and gRPC code.",
@@ -61,7 +63,7 @@ func newMeter() *meter {
 		}),
 	}
 
-	m.registry.MustRegister(m.requests, m.reads, m.duration, m.reloads, m.refused,
+	m.registry.MustRegister(m.requests, m.reads, m.duration, m.backend.count, m.backend.duration, m.reloads, m.refused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "externalsecrets_provider_stores",

@@ -61,7 +61,7 @@ func serve(ctx context.Context, p provider.Provider, options Options, log *slog.
 }
 
 func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p provider.Provider, options Options, log *slog.Logger) error {
-	meter := newMeter()
+	meter := newMeter(p.Name)
 	serverOptions := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
@@ -79,7 +79,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	serverOptions = append(serverOptions, grpc.Creds(tellRefusals(secured.credentials, meter, log)))
 
-	sessions := session.New(kube, p.Kinds, session.Options{Log: log})
+	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend})
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
 	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
@@ -87,6 +87,9 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	serverOptions = append(serverOptions,
 		grpc.ChainUnaryInterceptor(bounded.unary, watcher.unary, callers.unary),
 		grpc.ChainStreamInterceptor(bounded.streams, watcher.stream, callers.stream))
+
+	watches := newWatches()
+	serverOptions = append(serverOptions, grpc.ChainStreamInterceptor(watches.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
 	status := &ownStatus{meter: meter}
@@ -119,6 +122,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 		status.drain()
 		healthServer.Shutdown()
 		time.Sleep(options.drain)
+		watches.end()
 		stop(grpcServer, options.Grace)
 	}
 

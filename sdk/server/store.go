@@ -249,8 +249,8 @@ func readsOf(wire []*pb.SecretRead) ([]provider.Read, error) {
 func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretResult {
 	wire := &pb.SecretResult{Id: id}
 
-	if result.Err == nil && utf8.ValidString(result.Revision) {
-		wire.Revision = result.Revision
+	if result.Err == nil {
+		wire.Revision = revisionOf(result.Revision)
 	}
 
 	switch {
@@ -277,6 +277,15 @@ func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretR
 	}
 
 	return wire
+}
+
+// revisionOf leaves out what could not travel: no revision is a valid one.
+func revisionOf(revision string) string {
+	if !utf8.ValidString(revision) {
+		return ""
+	}
+
+	return revision
 }
 
 // errorOf puts the error of one read on the wire.

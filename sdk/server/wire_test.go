@@ -37,7 +37,9 @@ func TestGetInfo(t *testing.T) {
 	want := &pb.GetInfoResponse{
 		Name: "test", Version: "1.2.3", ProtocolVersions: []string{"v2alpha1"},
 		Kinds: []*pb.Kind{
-			{ApiVersion: "v1", Kind: "ConfigMap", Service: pb.Service_SERVICE_SECRET_STORE, Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ}},
+			{ApiVersion: "v1", Kind: "ConfigMap", Service: pb.Service_SERVICE_SECRET_STORE, Capabilities: []pb.Capability{
+				pb.Capability_CAPABILITY_READ, pb.Capability_CAPABILITY_PUSH, pb.Capability_CAPABILITY_DELETE, pb.Capability_CAPABILITY_EXISTS, pb.Capability_CAPABILITY_WATCH,
+			}},
 			{ApiVersion: "v1", Kind: "Secret", Service: pb.Service_SERVICE_SECRET_STORE},
 		},
 		Limits: &pb.Limits{MaxBatchSize: 256, MaxMessageBytes: 4 << 20},
@@ -700,8 +702,15 @@ func TestWhatIsNotServed(t *testing.T) {
 		t.Errorf("a kind that does not read (-want +got):\n%s", diff)
 	}
 
-	if _, err := p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "a"}); status.Code(err) != codes.Unimplemented {
-		t.Errorf("an RPC that the SDK does not know yet: %v", err)
+	for name, err := range map[string]error{
+		"push":   second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: call, Key: "a", Owner: "o"})),
+		"delete": second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: call, Key: "a", Owner: "o"})),
+		"exists": second(p.secrets.SecretExists(p.context(), &pb.SecretExistsRequest{Context: call, Key: "a"})),
+		"watch":  watched(p, &pb.WatchRequest{Context: call}),
+	} {
+		if diff := cmp.Diff(of(codes.Unimplemented, pb.ReasonUnsupported, pb.ScopeItem), failureOf(err)); diff != "" {
+			t.Errorf("%s of a kind that does not (-want +got):\n%s", name, diff)
+		}
 	}
 
 	if _, err := pb.NewGeneratorClient(p.conn).Generate(p.context(), &pb.GenerateRequest{Context: callContext()}); status.Code(err) != codes.Unimplemented {

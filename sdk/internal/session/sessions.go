@@ -43,6 +43,8 @@ type Options struct {
 	Now func() time.Time
 	// Log gets a line where a store cannot be closed.
 	Log *slog.Logger
+	// Calls counts what stores call; nil counts nothing.
+	Calls provider.Calls
 }
 
 // Sessions keeps the stores of a provider process.
@@ -82,6 +84,8 @@ type entry struct {
 	used      time.Time
 	checked   time.Time
 	discarded bool
+	// ended is closed when the entry is discarded.
+	ended chan struct{}
 }
 
 // Session is one call's use of a store.
@@ -178,6 +182,10 @@ func (u *Session) Release() { u.sessions.release(u.entry) }
 // backend no longer accepts this one's login.
 func (u *Session) Discard() { u.sessions.discard(u.key, u.entry) }
 
+// Ended is closed when the store is no longer the one to use: its config or what
+// that refers to has changed, or it was discarded. A use that lasts should end.
+func (u *Session) Ended() <-chan struct{} { return u.entry.ended }
+
 // Len is how many stores are kept.
 func (s *Sessions) Len() int {
 	s.mu.Lock()
@@ -257,7 +265,7 @@ func (s *Sessions) entry(k key, wanted int64) (*entry, bool, error) {
 
 	// Until it is filled the entry claims the wanted generation, so that calls
 	// of the same generation wait for it.
-	e := &entry{ready: make(chan struct{}), generation: wanted, users: 1, used: now, checked: now}
+	e := &entry{ready: make(chan struct{}), ended: make(chan struct{}), generation: wanted, users: 1, used: now, checked: now}
 	s.entries[k] = e
 	s.closing.Add(1)
 
@@ -272,7 +280,7 @@ func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry pr
 	defer close(e.ready)
 
 	references := resolver.New(s.client, k.auth)
-	store, generation, err := s.construct(ctx, kind, k, provider.Environment{References: references, Retry: retry}, wanted)
+	store, generation, err := s.construct(ctx, kind, k, provider.Environment{References: references, Retry: retry, Calls: s.options.Calls}, wanted)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -399,6 +407,7 @@ func (s *Sessions) discardLocked(k key, e *entry) {
 	}
 
 	e.discarded = true
+	close(e.ended)
 
 	if s.entries[k] == e {
 		delete(s.entries, k)
