@@ -105,6 +105,15 @@ func InvalidConfig(format string, args ...any) *Error {
 	return &Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
+// OwnIdentityDenied says that the config would log in as the provider process
+// itself, which Environment.OwnIdentity does not allow.
+func OwnIdentityDenied(namespace string) *Error {
+	e := InvalidConfig("spec.auth names no credential, and configs in namespace %q may not use the provider's own identity: set spec.auth, or start the provider with --own-identity-namespace=%s", namespace, namespace)
+	e.Reason = pb.ReasonReferenceDenied
+
+	return e
+}
+
 // InvalidRequest says that what was asked makes no sense to the backend, such
 // as a malformed version.
 func InvalidRequest(format string, args ...any) *Error {

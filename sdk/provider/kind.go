@@ -2,6 +2,7 @@ package provider
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"time"
 
@@ -23,6 +24,10 @@ type Provider struct {
 	Commit string
 	// Kinds of config that are served; at least one.
 	Kinds []Kind
+	// Flags registers the provider's own flags beside those of the SDK, whose
+	// names they must not have; nil means none. They are parsed before any store
+	// is made.
+	Flags func(*flag.FlagSet)
 }
 
 // Environment is what a store is made with besides its config.
@@ -33,6 +38,11 @@ type Environment struct {
 	References References
 	// Retry settings of the store object.
 	Retry Retry
+	// OwnIdentity tells whether the config may log in as the provider process
+	// itself, such as with its Pod's ServiceAccount or a cloud's instance role.
+	// Whoever runs the provider allows that by namespace: what the process may,
+	// every user of such a config may.
+	OwnIdentity bool
 	// Calls counts the calls of the backend; nil counts nothing. Package backend
 	// has an HTTP transport that does.
 	Calls Calls

@@ -34,13 +34,19 @@ func TestErrors(t *testing.T) {
 		{name: "Unauthenticated", why: "of the store: no read works without a login", err: Unauthenticated("m %d", 1), want: Error{Code: codes.Unauthenticated, Reason: pb.ReasonUnauthenticated, StoreScope: true}},
 		{name: "NotOwned", why: "of one secret: it stays as it is", err: NotOwned("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned}},
 		{name: "InvalidConfig", why: "of the store", err: InvalidConfig("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig, StoreScope: true}},
+		{name: "OwnIdentityDenied", why: "of the store, and with the flag to set", err: OwnIdentityDenied("a"), want: Error{
+			Code: codes.FailedPrecondition, Reason: pb.ReasonReferenceDenied, StoreScope: true,
+			Message: `spec.auth names no credential, and configs in namespace "a" may not use the provider's own identity: set spec.auth, or start the provider with --own-identity-namespace=a`,
+		}},
 		{name: "InvalidRequest", why: "of one secret", err: InvalidRequest("m %d", 1), want: Error{Code: codes.InvalidArgument, Reason: pb.ReasonInvalidRequest}},
 		{name: "Unsupported", why: "of one secret", err: Unsupported("m %d", 1), want: Error{Code: codes.Unimplemented, Reason: pb.ReasonUnsupported}},
 		{name: "Throttled", why: "of the store, and with when", err: Throttled(time.Minute, "m %d", 1), want: Error{Code: codes.ResourceExhausted, Reason: pb.ReasonThrottled, StoreScope: true, RetryAfter: time.Minute}},
 		{name: "Unavailable", why: "of the store", err: Unavailable("m %d", 1), want: Error{Code: codes.Unavailable, Reason: pb.ReasonUnavailable, StoreScope: true}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.want.Message = "m 1"
+			if test.want.Message == "" {
+				test.want.Message = "m 1"
+			}
 
 			if diff := cmp.Diff(test.want, *test.err); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", test.why, diff)

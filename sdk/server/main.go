@@ -45,6 +45,10 @@ func run(ctx context.Context, p provider.Provider, args []string, stdout, stderr
 	flags.BoolVar(&showVersion, "version", false, "print the version and exit")
 	options.register(flags)
 
+	if p.Flags != nil {
+		p.Flags(flags)
+	}
+
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {

@@ -38,6 +38,9 @@ type Options struct {
 	// TokenAudience that callers' tokens must be for. Empty means the identity in
 	// the certificate that the operator has issued to this provider.
 	TokenAudience string
+	// OwnIdentity lists the namespaces whose configs may use the provider's own
+	// identity; "*" stands for all.
+	OwnIdentity []string
 	// MetricsListen is where /metrics, /healthz and /readyz are served in
 	// plain HTTP; empty means nowhere.
 	MetricsListen string
@@ -75,6 +78,15 @@ func (o *Options) register(flags *flag.FlagSet) {
 		return nil
 	})
 	flags.StringVar(&o.TokenAudience, "token-audience", "", "audience that callers' tokens must be for; default the identity in the certificate that the operator has issued to this provider")
+	flags.Func("own-identity-namespace", "namespace whose configs may log in as the provider itself, such as with its Pod's ServiceAccount or a cloud's instance role; repeat for more, * for all; default none", func(s string) error {
+		if s == "" {
+			return errors.New("a namespace, or *")
+		}
+
+		o.OwnIdentity = append(o.OwnIdentity, s)
+
+		return nil
+	})
 	flags.StringVar(&o.MetricsListen, "metrics-listen", ":8080", "host:port for /metrics, /healthz and /readyz; empty for none")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig file; default KUBECONFIG, then the Pod's own ServiceAccount")
 	flags.BoolVar(&o.Reflection, "reflection", false, "serve gRPC reflection")

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"flag"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,6 +42,8 @@ func TestRunExits(t *testing.T) {
 		{name: "caller", why: "each mistake names its flag", args: []string{"--caller=operator"}, code: 2, stderr: `"operator" is not of the form namespace/name`},
 		{name: "caller at a socket", why: "tokens travel over TLS only", args: []string{"--listen=unix:///run/x.sock", "--caller=eso/operator"}, code: 2, stderr: "--caller: tokens travel over TLS only"},
 		{name: "audience that nobody knows", why: "no token could hold", args: []string{"--spiffe-endpoint-socket=unix:///run/agent.sock", "--operator-identity=spiffe://corp/operator", "--caller=eso/operator"}, code: 2, stderr: "--token-audience: needed"},
+		{name: "own identity", why: "an empty namespace would allow nobody, or everybody", args: []string{"--own-identity-namespace="}, code: 2, stderr: "-own-identity-namespace"},
+		{name: "the provider's own flag", why: "it is parsed with the others", args: []string{"--region=x", "--version"}, code: 0, stdout: "provider-test 1.2.3 (abc)\n"},
 		{name: "metrics address", why: "each mistake names its flag", args: []string{"--metrics-listen=8080"}, code: 2, stderr: "--metrics-listen: address 8080"},
 		{name: "negative grace", why: "likewise", args: []string{"--shutdown-grace=-1s"}, code: 2, stderr: "--shutdown-grace: must not be negative"},
 		{name: "log level", why: "likewise", args: []string{"--log-level=loud"}, code: 2, stderr: "-log-level"},
@@ -54,7 +57,10 @@ func TestRunExits(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 
-			code := run(t.Context(), (&backend{}).provider(), test.args, &stdout, &stderr)
+			p := (&backend{}).provider()
+			p.Flags = func(flags *flag.FlagSet) { flags.String("region", "", "of the tests") }
+
+			code := run(t.Context(), p, test.args, &stdout, &stderr)
 			if code != test.code || stdout.String() != test.stdout || !strings.Contains(stderr.String(), test.stderr) {
 				t.Errorf("%s: exit %d, stdout %q, stderr %q", test.why, code, stdout.String(), stderr.String())
 			}

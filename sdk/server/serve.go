@@ -79,7 +79,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	serverOptions = append(serverOptions, grpc.Creds(tellRefusals(secured.credentials, meter, log)))
 
-	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend})
+	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend, OwnIdentity: options.OwnIdentity})
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
 	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,6 +46,9 @@ type Options struct {
 	Log *slog.Logger
 	// Calls counts what stores call; nil counts nothing.
 	Calls provider.Calls
+	// OwnIdentity lists the namespaces whose configs may use the identity of the
+	// process; "*" stands for all. Default none.
+	OwnIdentity []string
 }
 
 // Sessions keeps the stores of a provider process.
@@ -280,7 +284,10 @@ func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry pr
 	defer close(e.ready)
 
 	references := resolver.New(s.client, k.auth)
-	store, generation, err := s.construct(ctx, kind, k, provider.Environment{References: references, Retry: retry, Calls: s.options.Calls}, wanted)
+	store, generation, err := s.construct(ctx, kind, k, provider.Environment{
+		References: references, Retry: retry, Calls: s.options.Calls,
+		OwnIdentity: slices.Contains(s.options.OwnIdentity, k.namespace) || slices.Contains(s.options.OwnIdentity, "*"),
+	}, wanted)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()

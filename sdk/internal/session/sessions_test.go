@@ -1026,3 +1026,51 @@ func TestStress(t *testing.T) {
 		}
 	}
 }
+
+// What the process may, every user of a config that may use its identity may.
+func TestOwnIdentity(t *testing.T) {
+	for _, test := range []struct {
+		name, why string
+		allowed   []string
+		want      bool
+	}{
+		{"none", "the default lends it to nobody", nil, false},
+		{"the config's namespace", "", []string{"other", "team-a"}, true},
+		{"another namespace", "names are compared whole", []string{"team", "team-a-b"}, false},
+		{"all", "", []string{"*"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			w := newWorld(t, Options{OwnIdentity: test.allowed}, config(1))
+			defer w.close()
+
+			if s := w.once(callFor(1)); s.env.OwnIdentity != test.want {
+				t.Errorf("%s: OwnIdentity is %t", test.why, s.env.OwnIdentity)
+			}
+		})
+	}
+}
+
+// A watch must not go on with a login or a config of yesterday.
+func TestEndedWhenDiscarded(t *testing.T) {
+	w := newWorld(t, Options{}, config(1))
+	defer w.close()
+
+	session, _ := w.use(callFor(1))
+	defer session.Release()
+
+	select {
+	case <-session.Ended():
+		t.Fatal("a store in use has ended")
+	default:
+	}
+
+	other, _ := w.use(callFor(1))
+	other.Discard()
+	other.Release()
+
+	select {
+	case <-session.Ended():
+	default:
+		t.Error("a store that was discarded has not ended")
+	}
+}
