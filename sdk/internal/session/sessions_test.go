@@ -1035,8 +1035,8 @@ func TestOwnIdentity(t *testing.T) {
 		want      bool
 	}{
 		{"none", "the default lends it to nobody", nil, false},
-		{"the config's namespace", "", []string{"other", "team-a"}, true},
-		{"another namespace", "names are compared whole", []string{"team", "team-a-b"}, false},
+		{"the config's namespace", "", []string{"other", "configs"}, true},
+		{"another namespace", "names are compared whole", []string{"config", "configs-b"}, false},
 		{"all", "", []string{"*"}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
