@@ -28,7 +28,7 @@ import (
 	authkubernetes "github.com/hashicorp/vault-plugin-auth-kubernetes"
 	kv "github.com/hashicorp/vault-plugin-secrets-kv"
 	"github.com/hashicorp/vault/builtin/credential/approle"
-	"github.com/hashicorp/vault/builtin/credential/aws"
+	awsauth "github.com/hashicorp/vault/builtin/credential/aws"
 	"github.com/hashicorp/vault/builtin/credential/cert"
 	"github.com/hashicorp/vault/builtin/credential/ldap"
 	"github.com/hashicorp/vault/builtin/credential/userpass"
@@ -133,7 +133,7 @@ func newCore(logger hclog.Logger) (*vault.Core, error) {
 		BuiltinRegistry:    registry{},
 		LogicalBackends:    map[string]logical.Factory{"kv": kv.Factory},
 		CredentialBackends: map[string]logical.Factory{
-			"approle": approle.Factory, "aws": aws.Factory, "cert": cert.Factory, "jwt": authjwt.Factory,
+			"approle": approle.Factory, "aws": awsauth.Factory, "cert": cert.Factory, "jwt": authjwt.Factory,
 			"kubernetes": authkubernetes.Factory, "ldap": ldap.Factory, "userpass": userpass.Factory,
 		},
 	})
