@@ -6,6 +6,7 @@ replace github.com/external-secrets/eso/api => ../api
 
 require (
 	github.com/external-secrets/eso/api v0.1.0
+	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/common v0.70.0

@@ -282,6 +282,7 @@ func (k *conformanceKit) vault(t *testing.T) {
 	}
 
 	write(t, "secret/"+ns+"/app/other", map[string]any{"token": "another-secret"})
+	write(t, "secret/"+ns+"/by-hand", map[string]any{"made": "by hand"})
 
 	if _, err := backend.Request(t.Context(), http.MethodPost, "secret/metadata/"+ns+"/app/db", map[string]any{"custom_metadata": map[string]any{"team": "blue-team"}}); err != nil {
 		t.Fatal(err)
@@ -328,9 +329,10 @@ spec:
 			},
 			"missingKey": ns + "/nothing",
 			"find": []any{
-				map[string]any{"path": ns, "keys": []string{db, ns + "/app/other"}},
-				map[string]any{"path": ns, "tags": map[string]string{"team": "blue-team"}, "keys": []string{db}},
+				map[string]any{"path": ns + "/app", "keys": []string{db, ns + "/app/other"}},
+				map[string]any{"path": ns + "/app", "tags": map[string]string{"team": "blue-team"}, "keys": []string{db}},
 			},
+			"write":           map[string]any{"prefix": ns + "/written/", "documents": true, "unowned": ns + "/by-hand"},
 			"invalidConfig":   configOf(t, "Vault", ns, "invalid"),
 			"slow":            map[string]any{"config": configOf(t, "Vault", ns, "slow"), "key": db},
 			"credentialFiles": []string{credential},
