@@ -21,9 +21,10 @@ const BinariesEnv = "ESO_BINARIES"
 // the repository.
 func commands() map[string]string {
 	return map[string]string{
-		"external-secrets": "./core/cmd/external-secrets",
-		"provider-fake":    "./providers/fake/cmd/provider-fake",
-		"provider-vault":   "./providers/vault/cmd/provider-vault",
+		"external-secrets":    "./core/cmd/external-secrets",
+		"provider-fake":       "./providers/fake/cmd/provider-fake",
+		"provider-kubernetes": "./providers/kubernetes/cmd/provider-kubernetes",
+		"provider-vault":      "./providers/vault/cmd/provider-vault",
 	}
 }
 

@@ -37,6 +37,8 @@ func TestConformance(t *testing.T) {
 
 	t.Run("fake", kit.fake)
 	t.Run("vault", kit.vault)
+	t.Run("kubernetes", kit.kubernetes)
+	t.Run("resource", kit.resource)
 }
 
 // conformanceKit is the command, as an author of a provider runs it.

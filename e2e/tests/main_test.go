@@ -116,5 +116,9 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 
+	if _, err = product.StartProvider(ctx, "kubernetes"); err != nil {
+		return 1, err
+	}
+
 	return m.Run(), nil
 }

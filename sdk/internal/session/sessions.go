@@ -46,6 +46,8 @@ type Options struct {
 	Log *slog.Logger
 	// Calls counts what stores call; nil counts nothing.
 	Calls provider.Calls
+	// APIServer is told to stores.
+	APIServer provider.APIServer
 	// OwnIdentity lists the namespaces whose configs may use the identity of the
 	// process; "*" stands for all. Default none.
 	OwnIdentity []string
@@ -285,7 +287,7 @@ func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry pr
 
 	references := resolver.New(s.client, k.auth)
 	store, generation, err := s.construct(ctx, kind, k, provider.Environment{
-		References: references, Retry: retry, Calls: s.options.Calls,
+		References: references, Retry: retry, APIServer: s.options.APIServer, Calls: s.options.Calls,
 		OwnIdentity: slices.Contains(s.options.OwnIdentity, k.namespace) || slices.Contains(s.options.OwnIdentity, "*"),
 	}, wanted)
 
