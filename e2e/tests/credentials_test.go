@@ -3,15 +3,21 @@ package tests
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/e2e/installation"
 )
 
 // crowd is how many ExternalSecrets share one key in these tests.
@@ -108,4 +114,35 @@ func (c credential) suffers(t *testing.T, ns string) {
 	inSync(t, ns, mended.Add(time.Second))
 	t.Logf("condition: %s", message)
 	t.Logf("%d backend calls a minute while it lasts; all %d in sync again after %s", perMinute, crowd, time.Since(mended).Round(100*time.Millisecond))
+}
+
+// backendCalls counts the calls that a provider made of its backend, of the
+// given operations.
+func backendCalls(t *testing.T, p *installation.Provider, operations ...string) int {
+	t.Helper()
+
+	response, err := http.Get(p.MetricsURL()) //nolint:noctx // it is on loopback
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+
+	parser := expfmt.NewTextParser(model.LegacyValidation)
+
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	calls := 0
+
+	for _, metric := range families["externalsecret_provider_api_calls_count"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "call" && slices.Contains(operations, label.GetValue()) {
+				calls += int(metric.GetCounter().GetValue())
+			}
+		}
+	}
+
+	return calls
 }

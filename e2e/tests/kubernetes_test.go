@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -218,7 +217,7 @@ func (k *conformanceKit) kubernetes(t *testing.T) {
 
 	apply(t, ns, strings.ReplaceAll(kubernetesStore, "SOURCE", source))
 	apply(t, ns, strings.NewReplacer("name: backend", "name: invalid", "name: store", "name: invalid", "name: reader", "name: nobody", "SOURCE", source).Replace(kubernetesStore))
-	apply(t, ns, strings.NewReplacer("name: backend", "name: slow", "name: store", "name: slow", "SOURCE", source, "  auth:", slowAPIServer(t)+"  auth:").Replace(kubernetesStore))
+	apply(t, ns, strings.NewReplacer("name: backend", "name: slow", "name: store", "name: slow", "SOURCE", source, "  auth:", slowAPIServer(t, ns)+"  auth:").Replace(kubernetesStore))
 
 	k.run(t, "kubernetes", map[string]any{
 		"config": configOf(t, "Kubernetes", ns, "backend"),
@@ -267,7 +266,7 @@ spec:
 `
 	apply(t, ns, strings.NewReplacer("NAME", "backend", "SOURCE", source, "ACCOUNT", "reader").Replace(config))
 	apply(t, ns, strings.NewReplacer("NAME", "invalid", "SOURCE", source, "ACCOUNT", "nobody").Replace(config))
-	apply(t, ns, strings.NewReplacer("NAME", "slow", "SOURCE", source, "ACCOUNT", "reader", "  auth:", slowAPIServer(t)+"  auth:").Replace(config))
+	apply(t, ns, strings.NewReplacer("NAME", "slow", "SOURCE", source, "ACCOUNT", "reader", "  auth:", slowAPIServer(t, ns)+"  auth:").Replace(config))
 
 	k.run(t, "kubernetes", map[string]any{
 		"config": configOf(t, "Resource", ns, "backend"),
@@ -292,7 +291,7 @@ spec:
 
 // slowAPIServer is the API server behind a proxy that takes its time, as a
 // config's server.
-func slowAPIServer(t *testing.T) string {
+func slowAPIServer(t *testing.T, ns string) string {
 	t.Helper()
 
 	admin := product.ControlPlane.Config()
@@ -320,5 +319,166 @@ func slowAPIServer(t *testing.T) string {
 
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 
-	return fmt.Sprintf("  server: {url: %q, caBundle: %s}\n", server.URL, base64.StdEncoding.EncodeToString(certificate))
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "slow"}, Data: map[string]string{"ca.crt": string(certificate)}}
+	if err := product.Client.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+
+	return fmt.Sprintf("  server: {url: %q, caProvider: {configMapRef: {name: slow, key: ca.crt}}}\n", server.URL)
+}
+
+// An edited source Secret reaches its target by the API server's own word, and
+// not by a poll.
+func TestKubernetesTellsOfChanges(t *testing.T) {
+	source, ns := newNamespace(t), newNamespace(t)
+	account(t, product.Client, ns, "reader", source, ofSecrets("get", "list", "watch"))
+	sourceSecret(t, product.Client, source, "db", map[string][]byte{"password": []byte("first")}, nil)
+	sourceSecret(t, product.Client, source, "other", map[string][]byte{"password": []byte("first")}, nil)
+
+	apply(t, ns, strings.ReplaceAll(kubernetesStore, "SOURCE", source))
+	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
+	apply(t, ns, simpleES("app", "store"))
+	apply(t, ns, strings.ReplaceAll(simpleES("other", "store"), "key: db", "key: other"))
+	holds(t, ns, "app", "password", "first")
+	holds(t, ns, "other", "password", "first")
+
+	edit := func(value string) time.Duration {
+		t.Helper()
+
+		began := time.Now()
+
+		if err := product.Client.Patch(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: source, Name: "db"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"stringData":{"password":"`+value+`"}}`))); err != nil {
+			t.Fatal(err)
+		}
+
+		for {
+			if secret, err := getSecret(t.Context(), ns, "app"); err == nil && string(secret.Data["password"]) == value {
+				return time.Since(began)
+			}
+
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("the target does not hold %q", value)
+			}
+
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+
+	// The watch stands a moment after the first sync.
+	edit("second")
+
+	before := synced(t, ns, "other").Status.RefreshTime
+
+	var longest time.Duration
+
+	for i := range 20 {
+		took := edit(fmt.Sprintf("edit %d", i))
+		longest = max(longest, took)
+	}
+
+	if t.Logf("20 edits, the slowest in the target after %s", longest); longest > time.Second {
+		t.Errorf("an edit took %s to reach the target", longest)
+	}
+
+	if after := synced(t, ns, "other").Status.RefreshTime; !after.Equal(&before) {
+		t.Error("an ExternalSecret of another Secret was refreshed")
+	}
+
+	t.Run("a change while the provider is away is seen when it is back", func(t *testing.T) {
+		if err := kubernetesProvider.Kill(); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := product.Client.Patch(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: source, Name: "other"}},
+			client.RawPatch(types.MergePatchType, []byte(`{"stringData":{"password":"meanwhile"}}`))); err != nil {
+			t.Fatal(err)
+		}
+
+		if err := kubernetesProvider.Start(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+
+		holds(t, ns, "other", "password", "meanwhile")
+	})
+}
+
+// A hundred users of one Secret, and tokens that end.
+func TestKubernetesCredentials(t *testing.T) {
+	source, ns := newNamespace(t), newNamespace(t)
+	account(t, product.Client, ns, "reader", source, ofSecrets("get"))
+	sourceSecret(t, product.Client, source, "db", map[string][]byte{"p1": []byte("1"), "p2": []byte("2"), "p3": []byte("3"), "p4": []byte("4"), "p5": []byte("5")}, nil)
+
+	var current string
+
+	boundTo := map[string]*corev1.Secret{}
+
+	set := func(token string) {
+		current = token
+
+		if _, err := product.Kubectl(t.Context(), "", "-n", ns, "patch", "secret", "login", "-p", `{"stringData":{"token":"`+token+`"}}`); err != nil {
+			t.Fatal("cannot patch the token's Secret")
+		}
+	}
+
+	// Tokens that are bound to an object end with it.
+	bound := func() string {
+		t.Helper()
+
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, GenerateName: "bound-"}}
+		if err := product.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+
+		request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+			BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: object.Name, UID: object.UID},
+		}}
+		if err := product.Client.SubResource("token").Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "reader"}}, request); err != nil {
+			t.Fatal(err)
+		}
+
+		boundTo[request.Status.Token] = object
+
+		return request.Status.Token
+	}
+
+	revoke := func() {
+		if err := product.Client.Delete(t.Context(), boundTo[current]); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	sourceSecret(t, product.Client, ns, "login", nil, nil)
+	set(bound())
+
+	apply(t, ns, strings.NewReplacer("SOURCE", source, "serviceAccount: {name: reader}", "token: {bearerToken: {name: login, key: token}}").Replace(kubernetesStore))
+	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
+
+	calls := func() int { return backendCalls(t, kubernetesProvider, "Get", "Create") }
+	before, began := calls(), time.Now()
+
+	gather(t, ns, "store", "db", 10*time.Second)
+	inSync(t, ns, began)
+	t.Logf("the first sync of %d ExternalSecrets with 5 properties of one Secret: %d requests to the API server", crowd, calls()-before)
+
+	fresh := func() { set(bound()) }
+
+	for name, fail := range map[string]func(){
+		"wrong": func() {
+			old := boundTo[current]
+			set("wrong-token")
+
+			if err := product.Client.Delete(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"revoked": revoke,
+	} {
+		t.Run(name, func(t *testing.T) {
+			credential{
+				fail: fail, mend: fresh, calls: calls, budget: 120,
+				texts: []string{"the API server refuses the login", "Unauthenticated"}, secrets: []string{current, "wrong-token"},
+			}.suffers(t, ns)
+		})
+	}
 }

@@ -21,7 +21,9 @@ var (
 	product *installation.Installation
 	fake    *installation.Provider
 	vault   *installation.Provider
-	backend *vaultserver.Server
+	// kubernetesProvider serves Kubernetes and Resource.
+	kubernetesProvider *installation.Provider
+	backend            *vaultserver.Server
 	// trustDomain gives SVIDs to whoever a test serves; the operator's is
 	// "operator".
 	trustDomain *workloadapi.TrustDomain
@@ -116,7 +118,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 
-	if _, err = product.StartProvider(ctx, "kubernetes"); err != nil {
+	if kubernetesProvider, err = product.StartProvider(ctx, "kubernetes"); err != nil {
 		return 1, err
 	}
 
