@@ -51,17 +51,18 @@ spec:
     providerRef: {kind: Kubernetes, name: backend}
 `
 
-// account makes a ServiceAccount and grants it rights in another namespace.
-func account(t *testing.T, c client.Client, ns, name, in string, rules ...rbacv1.PolicyRule) {
+// account makes the ServiceAccount "reader" and grants it rights in another
+// namespace.
+func account(t *testing.T, c client.Client, ns, in string, rules ...rbacv1.PolicyRule) {
 	t.Helper()
 
 	for _, object := range []client.Object{
-		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}},
-		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: ns + "-" + name}, Rules: rules},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "reader"}},
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: ns + "-reader"}, Rules: rules},
 		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: ns + "-" + name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ns + "-" + name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: name}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: ns + "-reader"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ns + "-reader"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: "reader"}},
 		},
 	} {
 		if err := c.Create(t.Context(), object); err != nil {
@@ -88,7 +89,7 @@ func sourceSecret(t *testing.T, c client.Client, ns, name string, data map[strin
 // tenant's own ServiceAccount has.
 func TestKubernetesSecrets(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
-	account(t, product.Client, ns, "reader", source, ofSecrets("get", "list"))
+	account(t, product.Client, ns, source, ofSecrets("get", "list"))
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"password": []byte("s3cret"), "tls.crt": []byte("cert"), "binary": {0, 0xff, 0xfe}}, nil)
 	sourceSecret(t, product.Client, source, "one", map[string][]byte{"k": []byte("first")}, map[string]string{"team": "a"})
 	sourceSecret(t, product.Client, source, "two", map[string][]byte{"k": []byte("second")}, map[string]string{"team": "b"})
@@ -154,7 +155,7 @@ func TestKubernetesOfAnotherCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	account(t, remote, metav1.NamespaceDefault, "reader", metav1.NamespaceDefault, ofSecrets("get"))
+	account(t, remote, metav1.NamespaceDefault, metav1.NamespaceDefault, ofSecrets("get"))
 	sourceSecret(t, remote, metav1.NamespaceDefault, "db", map[string][]byte{"password": []byte("from afar")}, nil)
 
 	file, err := other.KubeconfigFor(t.Context(), types.NamespacedName{Namespace: metav1.NamespaceDefault, Name: "reader"})
@@ -208,7 +209,7 @@ func TestKubernetesOfAnotherCluster(t *testing.T) {
 // PushSecret needs.
 func (k *conformanceKit) kubernetes(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
-	account(t, product.Client, ns, "reader", source, ofSecrets("get", "list", "watch", "create", "update", "delete"))
+	account(t, product.Client, ns, source, ofSecrets("get", "list", "watch", "create", "update", "delete"))
 
 	whole := `{"password":"a-password","user":"app-user"}`
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"password": []byte("a-password"), "user": []byte("app-user")}, map[string]string{"team": "blue-team"})
@@ -243,7 +244,7 @@ func (k *conformanceKit) kubernetes(t *testing.T) {
 
 func (k *conformanceKit) resource(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
-	account(t, product.Client, ns, "reader", source, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}})
+	account(t, product.Client, ns, source, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list"}})
 
 	for name, data := range map[string]map[string]string{"db": {"host": "db.example.com", "port": "5432"}, "cache": {"host": "cache.example.com"}, "hidden": {"host": "hidden"}} {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: source, Name: name, Labels: map[string]string{"tier": name}}, Data: data}
@@ -331,7 +332,7 @@ func slowAPIServer(t *testing.T, ns string) string {
 // not by a poll.
 func TestKubernetesTellsOfChanges(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
-	account(t, product.Client, ns, "reader", source, ofSecrets("get", "list", "watch"))
+	account(t, product.Client, ns, source, ofSecrets("get", "list", "watch"))
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"password": []byte("first")}, nil)
 	sourceSecret(t, product.Client, source, "other", map[string][]byte{"password": []byte("first")}, nil)
 
@@ -406,7 +407,7 @@ func TestKubernetesTellsOfChanges(t *testing.T) {
 // A hundred users of one Secret, and tokens that end.
 func TestKubernetesCredentials(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
-	account(t, product.Client, ns, "reader", source, ofSecrets("get"))
+	account(t, product.Client, ns, source, ofSecrets("get"))
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"p1": []byte("1"), "p2": []byte("2"), "p3": []byte("3"), "p4": []byte("4"), "p5": []byte("5")}, nil)
 
 	var current string

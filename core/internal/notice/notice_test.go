@@ -28,7 +28,9 @@ type store struct {
 	err    error
 }
 
-func newStore(name string) *store { return &store{name: name, opened: make(chan chan source.Notice, 10)} }
+func newStore(name string) *store {
+	return &store{name: name, opened: make(chan chan source.Notice, 10)}
+}
 
 func (s *store) Watched() string { return s.name }
 
@@ -108,7 +110,9 @@ func (w *world) take() []string {
 	return told
 }
 
-func named(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "ns", Name: name}
+}
 
 // say tells a notice, and returns when it was dealt with: a second one, which
 // concerns nobody, is taken only then.

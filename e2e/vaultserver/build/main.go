@@ -127,11 +127,11 @@ func newCore(logger hclog.Logger) (*vault.Core, error) {
 		return nil, fmt.Errorf("cannot make the storage: %w", err)
 	}
 	core, err := vault.NewCore(&vault.CoreConfig{
-		Physical:           storage,
-		Logger:             logger,
-		DisableMlock:       true,
-		BuiltinRegistry:    registry{},
-		LogicalBackends:    map[string]logical.Factory{"kv": kv.Factory},
+		Physical:        storage,
+		Logger:          logger,
+		DisableMlock:    true,
+		BuiltinRegistry: registry{},
+		LogicalBackends: map[string]logical.Factory{"kv": kv.Factory},
 		CredentialBackends: map[string]logical.Factory{
 			"approle": approle.Factory, "aws": awsauth.Factory, "cert": cert.Factory, "jwt": authjwt.Factory,
 			"kubernetes": authkubernetes.Factory, "ldap": ldap.Factory, "userpass": userpass.Factory,

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -90,14 +91,9 @@ func operation(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	verb := map[string]string{http.MethodGet: "Get", http.MethodPost: "Create", http.MethodPut: "Update", http.MethodPatch: "Patch", http.MethodDelete: "Delete"}[r.Method]
 
-	for i, part := range parts {
-		if part != "namespaces" || i+2 >= len(parts) {
-			continue
-		}
-
-		if r.Method == http.MethodGet && i+3 == len(parts) {
-			verb = "List"
-		}
+	// .../namespaces/NAMESPACE/RESOURCE, and the name of an object.
+	if i := slices.Index(parts, "namespaces"); i >= 0 && r.Method == http.MethodGet && i+3 == len(parts) {
+		verb = "List"
 	}
 
 	if r.URL.Query().Get("watch") != "" {
