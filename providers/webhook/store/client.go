@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -139,13 +140,7 @@ func (c *client) once(ctx context.Context, call *call) (*answer, error) {
 
 // absent tells whether an answer says that there is no such secret.
 func (c *client) absent(status int) bool {
-	for _, given := range c.notFound {
-		if status == given {
-			return true
-		}
-	}
-
-	return false
+	return slices.Contains(c.notFound, status)
 }
 
 // refusal says what a status means; nil for one of an answer. What else the API
@@ -215,13 +210,11 @@ func (c *client) failure(ctx context.Context, call *call, err error) error {
 		return ctx.Err()
 	}
 
-	var typed *provider.Error
-	if errors.As(err, &typed) {
+	if typed, ok := errors.AsType[*provider.Error](err); ok {
 		return typed
 	}
 
-	var refused *addressError
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*addressError](err); ok {
 		return refused.invalid(call.shown)
 	}
 

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"unicode/utf8"
@@ -26,7 +27,7 @@ type encoded string
 func functions() template.FuncMap {
 	return template.FuncMap{
 		escapeFunction: escape,
-		"urlquery":     func(s string) encoded { return percent(s) },
+		"urlquery":     percent,
 		"path":         pathOf,
 		"b64enc":       func(s string) (string, error) { return bounded(base64.StdEncoding.EncodeToString([]byte(s))) },
 		"b64dec":       decode,
@@ -90,9 +91,9 @@ func escape(value any) (string, error) {
 	case string:
 		return bounded(string(percent(value)))
 	case bool:
-		return fmt.Sprint(value), nil
+		return strconv.FormatBool(value), nil
 	case int:
-		return fmt.Sprint(value), nil
+		return strconv.Itoa(value), nil
 	default:
 		return "", errors.New("only a text can stand in a URL")
 	}

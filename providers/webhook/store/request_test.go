@@ -62,7 +62,9 @@ func leadsHome(t *testing.T, shape, key, property string) {
 		return
 	}
 
-	plain, err := url.Parse(shape[:strings.Index(shape, "{{")])
+	before, _, _ := strings.Cut(shape, "{{")
+
+	plain, err := url.Parse(before)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +135,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add("{{ .remoteRef.key }}", path, `[{"a":"x"},{"a":null},1,[2]]`)
 	}
 
-	f.Fuzz(func(t *testing.T, template, path, answer string) {
+	f.Fuzz(func(_ *testing.T, template, path, answer string) {
 		if len(template) > 2000 || len(path) > 500 {
 			return
 		}

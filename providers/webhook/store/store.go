@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -223,11 +224,7 @@ func (s *Store) endpoints(spec *v2alpha1.WebhookSpec) error {
 		}
 
 		field := "spec." + other.operation
-		headers := map[string]header{}
-
-		for name, template := range common {
-			headers[name] = template
-		}
+		headers := maps.Clone(common)
 
 		if err := headersOf(field, other.request.Headers, headers); err != nil {
 			return err
@@ -260,8 +257,7 @@ func (s *Store) settle(e *Egress, endpoint *endpoint) error {
 	field := endpoint.url.field
 
 	if err := e.checkHost(endpoint.origin); err != nil {
-		var refused *addressError
-		if errors.As(err, &refused) {
+		if refused, ok := errors.AsType[*addressError](err); ok {
 			return refused.invalid(field)
 		}
 

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -437,7 +438,7 @@ func TestStatuses(t *testing.T) {
 			t.Errorf("%d: %s, of the store: %t, again after %s; want %+v", c.status, code(err), typed.StoreScope, typed.RetryAfter, c)
 		}
 
-		if text := err.Error(); strings.Contains(text, token) || !strings.Contains(text, fmt.Sprint(c.status)) || !strings.Contains(text, server.URL) || !strings.Contains(text, `"some-key"`) {
+		if text := err.Error(); strings.Contains(text, token) || !strings.Contains(text, strconv.Itoa(c.status)) || !strings.Contains(text, server.URL) || !strings.Contains(text, `"some-key"`) {
 			t.Errorf("%d: %v", c.status, err)
 		}
 	}
@@ -568,7 +569,9 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 	var target string
 
-	server := serve(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, target, http.StatusTemporaryRedirect) })
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, target, http.StatusTemporaryRedirect)
+	})
 	s := open(t, v2alpha1.WebhookSpec{URL: server.URL + "/{{ .remoteRef.key }}"})
 
 	for _, target = range []string{other.URL + "/x", "/x", "file:///etc/passwd"} {
