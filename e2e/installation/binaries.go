@@ -24,6 +24,7 @@ func commands() map[string]string {
 		"external-secrets": "./core/cmd/external-secrets",
 		"provider-fake":    "./providers/fake/cmd/provider-fake",
 		"provider-vault":   "./providers/vault/cmd/provider-vault",
+		"provider-webhook": "./providers/webhook/cmd/provider-webhook",
 	}
 }
 

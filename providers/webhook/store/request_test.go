@@ -150,3 +150,26 @@ func FuzzConfig(f *testing.F) {
 		}
 	})
 }
+
+// What leads to another host is refused even if a template should make it.
+func TestLocate(t *testing.T) {
+	s, err := (&Egress{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: "https://api.example.com/"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, made := range []string{
+		"https://evil.example/", "http://api.example.com/", "https://api.example.com.evil.example/", "https://api.example.com@evil.example/",
+		"https://me@api.example.com/", "https://api.example.com:8443/", "https:api.example.com", "//api.example.com/", "/x", "https://api.example.com/%zz",
+		"https://api.example.com/a b", "https://api.example.com/a\nb", "https://api.example.com/a/%2e%2e/b", `https://api.example.com/a\..\b`,
+	} {
+		if u, err := s.read.locate(made); err == nil {
+			t.Errorf("%q is taken for %s", made, u)
+		}
+	}
+
+	u, err := s.read.locate("https://api.example.com/a/..b/c..?x=../#fragment")
+	if err != nil || u.String() != "https://api.example.com/a/..b/c..?x=../" {
+		t.Errorf("%s, %v", u, err)
+	}
+}

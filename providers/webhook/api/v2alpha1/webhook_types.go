@@ -126,8 +126,8 @@ type HeaderTemplate string
 // +kubebuilder:validation:XValidation:rule="self != 200 && self != 304 && self != 401 && self != 429",message="200, 304, 401 and 429 mean something else"
 type NotFoundStatus int32
 
-// WebhookRequest is a request that pushes, deletes or asks. Its templates may
-// use .owner, and those of a push .value, .adopt and .revision.
+// WebhookRequest is a request that pushes, deletes or asks. Templates of the
+// first two may use .owner and .revision, those of a push .value and .adopt too.
 type WebhookRequest struct {
 	// URL of the request. Absent means the spec's.
 	// +optional
