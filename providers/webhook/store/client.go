@@ -238,7 +238,7 @@ func (c *client) reason(err error) (text string, lasting bool) {
 		host    x509.HostnameError
 		expired x509.CertificateInvalidError
 		record  tls.RecordHeaderError
-		alert   tls.AlertError
+		op      *net.OpError
 		errno   syscall.Errno
 		network net.Error
 	)
@@ -254,8 +254,9 @@ func (c *client) reason(err error) (text string, lasting bool) {
 		return "its certificate cannot be verified", true
 	case errors.As(err, &record):
 		return "it does not speak TLS", true
-	case errors.As(err, &alert):
-		return "it ends the TLS handshake: " + alert.Error(), true
+	case errors.As(err, &op) && op.Op == "remote error":
+		// An alert of TLS; its texts are the library's.
+		return "it ends the TLS handshake: " + op.Err.Error(), true
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "the host's name is not known", true
 	case errors.As(err, &dns):

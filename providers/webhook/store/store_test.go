@@ -2,11 +2,18 @@ package store
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"maps"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -586,7 +593,9 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "value") }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "value") }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
 	t.Cleanup(server.Close)
 
 	bundle := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
@@ -604,6 +613,65 @@ func TestTLS(t *testing.T) {
 	spec.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1) + "/{{ .remoteRef.key }}"
 	if got := one(t, open(t, spec), provider.Read{Key: "a"}); code(got.Err) != "Unavailable BACKEND_UNAVAILABLE" || !strings.Contains(got.Err.Error(), "not for this host") {
 		t.Errorf("a certificate of another host: %v", got.Err)
+	}
+}
+
+// clientPair makes a certificate for a client, which is its own authority.
+func clientPair(t *testing.T) (certificate, key []byte, authority *x509.CertPool) {
+	t.Helper()
+
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	authority = x509.NewCertPool()
+	authority.AppendCertsFromPEM(certificate)
+
+	return certificate, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), authority
+}
+
+func TestClientCertificate(t *testing.T) {
+	certificate, key, authority := clientPair(t)
+
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "value") }))
+	server.TLS = &tls.Config{ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: authority, MinVersion: tls.VersionTLS12}
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+
+	env := environment()
+	env.References = references{"pair/tls.crt": string(certificate), "pair/tls.key": string(key)}
+	spec := v2alpha1.WebhookSpec{
+		URL: server.URL + "/{{ .remoteRef.key }}", CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+	}
+
+	if got := one(t, openWith(t, env, spec), provider.Read{Key: "a"}); code(got.Err) != "Unavailable BACKEND_UNAVAILABLE" || !strings.Contains(got.Err.Error(), "TLS handshake") {
+		t.Errorf("without a certificate: %v", got.Err)
+	}
+
+	spec.ClientTLS = &v2alpha1.WebhookClientTLS{
+		CertSecretRef: metav1alpha1.SecretKeySelector{Name: "pair", Key: "tls.crt"}, KeySecretRef: metav1alpha1.SecretKeySelector{Name: "pair", Key: "tls.key"},
+	}
+
+	if got := one(t, openWith(t, env, spec), provider.Read{Key: "a"}); got.Err != nil || string(got.Value) != "value" {
+		t.Errorf("%+v", got)
 	}
 }
 
