@@ -146,7 +146,7 @@ func FuzzConfig(f *testing.F) {
 		}
 
 		if result, err := parseResult(path); err == nil {
-			_, _ = result.find("k", []byte(answer), map[string]any{nameRemoteRef: map[string]string{nameKey: "k", nameRemoteKey: "k", nameProperty: "p", nameVersion: ""}})
+			_, _ = result.find(values{key: "k", property: "p"}, []byte(answer), map[string]any{nameRemoteRef: map[string]string{nameKey: "k", nameRemoteKey: "k", nameProperty: "p", nameVersion: ""}})
 		}
 	})
 }

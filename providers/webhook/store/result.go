@@ -53,57 +53,106 @@ func (r *result) uses(name string) bool { return r != nil && r.text.uses[name] }
 
 // find gives what the path leads to: a string as its text, null as nothing, and
 // anything else as it stands in the answer.
-func (r *result) find(key string, raw []byte, values map[string]any) ([]byte, error) {
+func (r *result) find(wanted values, raw []byte, data map[string]any) ([]byte, error) {
 	if r == nil {
 		return raw, nil
 	}
 
 	path := r.path
 	if path == nil {
-		source, err := r.text.render(values)
+		source, err := r.text.render(data)
 		if err != nil {
 			return nil, err
 		}
 
 		if path, err = parsePath(source); err != nil {
-			return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", key, resultField, err)
+			return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", wanted.key, resultField, err)
 		}
 	}
 
 	tree, err := decodeOrdered(raw)
 	if err != nil {
-		return nil, provider.InvalidRequest("cannot read secret %q: %s is set, and the answer %v", key, resultField, err)
+		return nil, provider.InvalidRequest("cannot read secret %q: %s is set, and the answer %v", wanted.key, resultField, err)
 	}
 
 	found, ok, err := search(path, tree)
 	if err != nil {
-		return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", key, resultField, err)
+		return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", wanted.key, resultField, err)
 	}
 
 	if !ok {
-		return nil, r.absent(key, path)
+		return nil, r.absent(wanted, path, tree)
 	}
 
 	part, err := follow(raw, found)
 	if err != nil {
-		return nil, provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", key, resultField)
+		return nil, provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", wanted.key, resultField)
 	}
 
 	return unquoted(part), nil
 }
 
-// absent says what it means that the path leads nowhere. A path that is the same
-// for every secret and has to lead somewhere is a mistake, or the API has
-// changed: nothing is proven about the secret.
-func (r *result) absent(key string, path jp.Expr) error {
-	switch {
-	case r.uses(nameProperty):
-		return provider.PropertyNotFound("secret %q has no such property: %s leads to nothing in the answer", key, resultField)
-	case r.uses(nameKey), r.uses(nameVersion), searches(path):
-		return provider.NotFound("secret %q does not exist: %s leads to nothing in the answer", key, resultField)
-	default:
-		return provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", key, resultField)
+// absent says what it means that the path leads nowhere. Only a part that looks
+// for something, in what is there to be looked through, proves that it is not
+// there; that anything else is missing is a mistake in the path, or a change of
+// the API.
+func (r *result) absent(wanted values, path jp.Expr, tree any) error {
+	at := len(path) - 1
+
+	for n := 1; n < len(path); n++ {
+		if _, ok := first(path[:n], tree, nil); !ok {
+			at = n - 1
+
+			break
+		}
 	}
+
+	parent, _ := first(path[:at], tree, nil)
+
+	switch {
+	case !r.looked(wanted, path, at, nodeAt(tree, parent)):
+		return provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", wanted.key, resultField)
+	case r.uses(nameProperty):
+		return provider.PropertyNotFound("secret %q has no such property: %s leads to nothing in the answer", wanted.key, resultField)
+	default:
+		return provider.NotFound("secret %q does not exist: %s leads to nothing in the answer", wanted.key, resultField)
+	}
+}
+
+// looked tells whether a part of a path has looked through a node for something.
+func (r *result) looked(wanted values, path jp.Expr, at int, node any) bool {
+	object, _ := node.(*ordered)
+	list, _ := node.([]any)
+
+	switch part := path[at].(type) {
+	case jp.Nth:
+		return list != nil
+	case jp.Wildcard, *jp.Filter:
+		return list != nil || object != nil
+	case jp.Child:
+		if at > 0 {
+			if _, anywhere := path[at-1].(jp.Descent); anywhere {
+				return list != nil || object != nil
+			}
+		}
+
+		for _, value := range []string{wanted.key, wanted.property, wanted.version} {
+			if value != "" && r.path == nil && strings.Contains(string(part), value) {
+				return object != nil
+			}
+		}
+	}
+
+	return false
+}
+
+// nodeAt gives the node that names and indexes lead to.
+func nodeAt(node any, at jp.Expr) any {
+	for _, part := range at {
+		node, _ = childOf(node, part)
+	}
+
+	return node
 }
 
 // searches tells whether a path looks for something, and so may find nothing.

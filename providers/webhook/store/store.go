@@ -435,7 +435,9 @@ func (s *Store) answer(read provider.Read, fetched provider.Result) provider.Res
 		return provider.Result{Err: about("read secret", read.Key, fetched.Err)}
 	}
 
-	raw, err := s.result.find(read.Key, fetched.Value, s.data(values{key: read.Key, property: read.Property, version: read.Version}))
+	wanted := values{key: read.Key, property: read.Property, version: read.Version}
+
+	raw, err := s.result.find(wanted, fetched.Value, s.data(wanted))
 	if err != nil {
 		return provider.Result{Err: err}
 	}

@@ -36,7 +36,8 @@ func (s *Store) look(ctx context.Context, key, property string) (current, error)
 
 	var raw []byte
 	if err == nil {
-		raw, err = s.result.find(key, got.Raw, s.data(values{key: key, property: property}))
+		wanted := values{key: key, property: property}
+		raw, err = s.result.find(wanted, got.Raw, s.data(wanted))
 	}
 
 	if err != nil {
