@@ -24,25 +24,25 @@ type encoded string
 // functions of templates: nothing of the environment, of files or of the
 // network. Those of the template language that make texts are replaced by ones
 // whose texts are bounded. No error of theirs holds a value.
-func functions() template.FuncMap {
+func functions(most bound) template.FuncMap {
 	return template.FuncMap{
-		escapeFunction: escape,
+		escapeFunction: most.escape,
 		"urlquery":     percent,
 		"path":         pathOf,
-		"b64enc":       func(s string) (string, error) { return bounded(base64.StdEncoding.EncodeToString([]byte(s))) },
+		"b64enc":       func(s string) (string, error) { return most.check(base64.StdEncoding.EncodeToString([]byte(s))) },
 		"b64dec":       decode,
-		"toJson":       quote,
-		"quote":        quote,
+		"toJson":       most.quote,
+		"quote":        most.quote,
 		"trim":         strings.TrimSpace,
-		"lower":        func(s string) (string, error) { return bounded(strings.ToLower(s)) },
-		"upper":        func(s string) (string, error) { return bounded(strings.ToUpper(s)) },
+		"lower":        func(s string) (string, error) { return most.check(strings.ToLower(s)) },
+		"upper":        func(s string) (string, error) { return most.check(strings.ToUpper(s)) },
 		"trimPrefix":   func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
 		"trimSuffix":   func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
-		"replace":      replace,
+		"replace":      most.replace,
 		"default":      otherwise,
 		"index":        entry,
-		"print":        printed,
-		"printf":       formatted,
+		"print":        most.print,
+		"printf":       most.printf,
 	}
 }
 
@@ -50,7 +50,7 @@ func functions() template.FuncMap {
 func allowed() []string {
 	names := []string{"and", "eq", "ne", "not", "or"}
 
-	for name := range functions() {
+	for name := range functions(0) {
 		if name != escapeFunction {
 			names = append(names, name)
 		}
@@ -61,13 +61,18 @@ func allowed() []string {
 	return names
 }
 
-func bounded(s string) (string, error) {
-	if len(s) > maxText {
-		return "", fmt.Errorf("the text has more than %d bytes", maxText)
+// bound is how many bytes a text may have.
+type bound int
+
+func (b bound) check(s string) (string, error) {
+	if len(s) > int(b) {
+		return "", b.exceeded()
 	}
 
 	return s, nil
 }
+
+func (b bound) exceeded() error { return fmt.Errorf("the text has more than %d bytes", int(b)) }
 
 // percent encodes all that has a meaning anywhere in a URL, a slash too.
 func percent(s string) encoded {
@@ -84,12 +89,12 @@ func pathOf(s string) encoded {
 	return encoded(strings.Join(parts, "/"))
 }
 
-func escape(value any) (string, error) {
+func (b bound) escape(value any) (string, error) {
 	switch value := value.(type) {
 	case encoded:
-		return bounded(string(value))
+		return b.check(string(value))
 	case string:
-		return bounded(string(percent(value)))
+		return b.check(string(percent(value)))
 	case bool:
 		return strconv.FormatBool(value), nil
 	case int:
@@ -109,7 +114,7 @@ func decode(s string) (string, error) {
 }
 
 // quote gives a text as one of JSON, with its quotes.
-func quote(s string) (string, error) {
+func (b bound) quote(s string) (string, error) {
 	if !utf8.ValidString(s) {
 		return "", errors.New("the text is not UTF-8, and JSON holds nothing else: use b64enc")
 	}
@@ -123,12 +128,12 @@ func quote(s string) (string, error) {
 		return "", errors.New("the text cannot be written as JSON")
 	}
 
-	return bounded(strings.TrimSuffix(made.String(), "\n"))
+	return b.check(strings.TrimSuffix(made.String(), "\n"))
 }
 
-func replace(old, with, s string) (string, error) {
-	if len(s)+strings.Count(s, old)*len(with) > maxText {
-		return "", fmt.Errorf("the text has more than %d bytes", maxText)
+func (b bound) replace(old, with, s string) (string, error) {
+	if len(s)+strings.Count(s, old)*len(with) > int(b) {
+		return "", b.exceeded()
 	}
 
 	return strings.ReplaceAll(s, old, with), nil
@@ -153,31 +158,31 @@ func entry(values map[string]string, key string) (string, error) {
 	return value, nil
 }
 
-func printed(values ...any) (string, error) {
-	if err := plain(values); err != nil {
+func (b bound) print(values ...any) (string, error) {
+	if err := b.plain(values); err != nil {
 		return "", err
 	}
 
-	return bounded(fmt.Sprint(values...))
+	return b.check(fmt.Sprint(values...))
 }
 
 // simpleVerbs are those without a width, which could make any length of a short
 // text.
 var simpleVerbs = regexp.MustCompile(`^([^%]|%[%dsvq])*$`)
 
-func formatted(format string, values ...any) (string, error) {
+func (b bound) printf(format string, values ...any) (string, error) {
 	if !simpleVerbs.MatchString(format) {
 		return "", errors.New("a format has %s, %d, %v, %q and %%, and no others")
 	}
 
-	if err := plain(values); err != nil {
+	if err := b.plain(values); err != nil {
 		return "", err
 	}
 
-	return bounded(fmt.Sprintf(format, values...))
+	return b.check(fmt.Sprintf(format, values...))
 }
 
-func plain(values []any) error {
+func (b bound) plain(values []any) error {
 	size := 0
 
 	for _, value := range values {
@@ -192,8 +197,8 @@ func plain(values []any) error {
 		}
 	}
 
-	if size > maxText {
-		return fmt.Errorf("the text has more than %d bytes", maxText)
+	if size > int(b) {
+		return b.exceeded()
 	}
 
 	return nil

@@ -104,7 +104,7 @@ func newEndpoint(s section) (*endpoint, error) {
 	e := &endpoint{operation: s.operation, method: s.method, headers: map[string]*text{}, uses: map[string]bool{}}
 
 	// A folded text of YAML ends with a line break.
-	address, err := parseText(s.urlField, strings.TrimSpace(s.url), s.known, true)
+	address, err := parseText(s.urlField, strings.TrimSpace(s.url), s.known, maxText, true)
 	if err != nil {
 		return nil, err
 	}
@@ -115,12 +115,12 @@ func newEndpoint(s section) (*endpoint, error) {
 	}
 
 	for name, template := range s.headers {
-		if e.headers[name], err = parseText(template.field, template.source, s.known, false); err != nil {
+		if e.headers[name], err = parseText(template.field, template.source, s.known, maxText, false); err != nil {
 			return nil, err
 		}
 	}
 
-	if e.body, err = parseText(s.field+".body", s.body, s.known, false); err != nil {
+	if e.body, err = parseText(s.field+".body", s.body, s.known, maxBody, false); err != nil {
 		return nil, err
 	}
 

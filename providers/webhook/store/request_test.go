@@ -141,7 +141,7 @@ func FuzzConfig(f *testing.F) {
 		}
 
 		known := vocabulary{nameRemoteRef: {nameKey, nameProperty, nameRemoteKey, nameVersion}}
-		if parsed, err := parseText("spec.body", template, known, false); err == nil {
+		if parsed, err := parseText("spec.body", template, known, maxText, false); err == nil {
 			_, _ = parsed.render(map[string]any{nameRemoteRef: map[string]string{nameKey: "k", nameRemoteKey: "k", nameProperty: "p", nameVersion: ""}})
 		}
 

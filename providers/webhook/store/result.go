@@ -33,7 +33,7 @@ func parseResult(source string) (*result, error) {
 		return nil, nil
 	}
 
-	t, err := parseText(resultField, source, vocabulary{nameRemoteRef: {nameKey, nameProperty, nameRemoteKey, nameVersion}}, false)
+	t, err := parseText(resultField, source, vocabulary{nameRemoteRef: {nameKey, nameProperty, nameRemoteKey, nameVersion}}, maxText, false)
 	if err != nil {
 		return nil, err
 	}

@@ -719,7 +719,7 @@ func TestConfig(t *testing.T) {
 		{"a variable, which could grow", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ $x := .remoteRef.key }}" }, "spec.body:1: variables"},
 		{"with, which makes the dot another", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ with .remoteRef }}{{ .key }}{{ end }}" }, "spec.body:1: a template has"},
 		{"a template in a template", func(s *v2alpha1.WebhookSpec) { s.Body = `{{ define "x" }}{{ template "x" }}{{ end }}` }, "spec.body:1: define"},
-		{"more calls than anybody needs", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.key" + strings.Repeat(" | quote", 300) + " }}" }, "spec.body:1: more than 256"},
+		{"more calls than anybody needs", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.key" + strings.Repeat(" | quote", 300) + " }}" }, "spec.body:1: more than 64"},
 		{"everything at once", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ . }}" }, "spec.body:1: .: name a value"},
 		{"a value that is not known", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteref.key }}" }, "spec.body:1: .remoteref.key is not known here; known are .auth, .line, .remoteRef, .secrets, .token"},
 		{"a part that is not known", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.kye }}" }, "spec.body:1: .remoteRef.kye is not known"},
@@ -794,7 +794,7 @@ func TestConfig(t *testing.T) {
 func TestTemplatesAreBounded(t *testing.T) {
 	s := open(t, v2alpha1.WebhookSpec{
 		URL: "https://api.example.com/", Method: http.MethodPost,
-		Body: "{{ .remoteRef.key" + strings.Repeat(" | quote", 100) + " }}",
+		Body: "{{ .remoteRef.key" + strings.Repeat(" | quote", 60) + " }}",
 	})
 
 	if got := one(t, s, provider.Read{Key: `"`}); code(got.Err) != "InvalidArgument INVALID_REQUEST" || !strings.Contains(got.Err.Error(), "more than") {
@@ -802,7 +802,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 	}
 
 	for _, format := range []string{"%9999999d", "%*d", "%[1]s", "%v%", "%x"} {
-		if _, err := formatted(format, 1); err == nil {
+		if _, err := bound(100).printf(format, 1); err == nil {
 			t.Errorf("format %q is accepted", format)
 		}
 	}

@@ -12,11 +12,12 @@ import (
 )
 
 const (
-	// maxText bounds, in bytes, what a template makes.
-	maxText = 8 << 20
-	// maxCalls bounds how many functions a template calls: each may make a text
-	// of the greatest size.
-	maxCalls = 256
+	// maxText and maxBody bound, in bytes, what templates make, and what each
+	// function in them does.
+	maxText = 64 << 10
+	maxBody = 8 << 20
+	// maxCalls bounds how many functions a template calls.
+	maxCalls = 64
 )
 
 // Values that templates know.
@@ -43,6 +44,7 @@ type vocabulary map[string][]string
 type text struct {
 	field  string
 	source string
+	most   bound
 	parsed *template.Template
 	// uses are the values that it names: those of remoteRef by their own names.
 	uses map[string]bool
@@ -50,13 +52,13 @@ type text struct {
 
 // parseText reads a template; where escape is set, whatever an action of it
 // inserts is percent-encoded.
-func parseText(field, source string, known vocabulary, escape bool) (*text, error) {
-	parsed, err := template.New(field).Option("missingkey=error").Funcs(functions()).Parse(source)
+func parseText(field, source string, known vocabulary, most bound, escape bool) (*text, error) {
+	parsed, err := template.New(field).Option("missingkey=error").Funcs(functions(most)).Parse(source)
 	if err != nil {
 		return nil, provider.InvalidConfig("%s", strings.TrimPrefix(err.Error(), "template: "))
 	}
 
-	t := &text{field: field, source: source, parsed: parsed, uses: map[string]bool{}}
+	t := &text{field: field, source: source, most: most, parsed: parsed, uses: map[string]bool{}}
 	if parsed.Tree == nil || parsed.Root == nil {
 		return t, nil
 	}
@@ -122,10 +124,10 @@ func (t *text) constant() bool {
 // render executes the template. Its errors hold the place and what a function
 // says, which is never a value.
 func (t *text) render(values map[string]any) (string, error) {
-	made := &limited{}
+	made := &limited{most: int(t.most)}
 	if err := t.parsed.Execute(made, values); err != nil {
 		if errors.Is(err, errTooLong) {
-			return "", t.invalid("the text has more than %d bytes", maxText)
+			return "", t.invalid("%v", t.most.exceeded())
 		}
 
 		return "", t.invalid("%s", strings.TrimPrefix(err.Error(), "template: "))
@@ -152,10 +154,14 @@ func (t *text) invalid(format string, args ...any) error {
 var errTooLong = errors.New("the text is too long")
 
 // limited keeps a template from making more than it may.
-type limited struct{ strings.Builder }
+type limited struct {
+	strings.Builder
+
+	most int
+}
 
 func (l *limited) Write(p []byte) (int, error) {
-	if l.Len()+len(p) > maxText {
+	if l.Len()+len(p) > l.most {
 		return 0, errTooLong
 	}
 
