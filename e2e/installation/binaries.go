@@ -25,6 +25,7 @@ func commands() map[string]string {
 		"provider-fake":       "./providers/fake/cmd/provider-fake",
 		"provider-kubernetes": "./providers/kubernetes/cmd/provider-kubernetes",
 		"provider-vault":      "./providers/vault/cmd/provider-vault",
+		"provider-webhook":    "./providers/webhook/cmd/provider-webhook",
 	}
 }
 

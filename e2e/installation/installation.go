@@ -288,14 +288,14 @@ type Instance struct {
 }
 
 // StartProvider installs a provider of this repository, registers it, starts
-// its process and returns when the operator finds it ready. The operator must
-// run.
-func (i *Installation) StartProvider(ctx context.Context, name string) (*Provider, error) {
+// its process with further flags, and returns when the operator finds it ready.
+// The operator must run.
+func (i *Installation) StartProvider(ctx context.Context, name string, flags ...string) (*Provider, error) {
 	if err := i.installProvider(ctx, name); err != nil {
 		return nil, err
 	}
 
-	p, err := i.StartInstance(ctx, Instance{Provider: name})
+	p, err := i.StartInstance(ctx, Instance{Provider: name, Flags: flags})
 	if err != nil {
 		return nil, err
 	}

@@ -112,10 +112,10 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 	dir := t.TempDir()
 	asJSON, output := filepath.Join(dir, "report.json"), filepath.Join(dir, "provider.log")
 	target["profile"] = "full"
-	target["command"] = map[string]any{"args": []string{
+	target["command"] = map[string]any{"args": append([]string{
 		product.Program("provider-" + name), "--listen={address}", "--tls-dir={tlsDir}", "--kubeconfig=" + kubeconfig,
 		"--metrics-listen=", "--log-level=debug", "--log-format=text",
-	}}
+	}, providerFlags[name]...)}
 
 	text, err := yaml.Marshal(target)
 	if err != nil {

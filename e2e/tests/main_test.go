@@ -36,6 +36,10 @@ var (
 // operatorFlags are those of every test that does not need others.
 var operatorFlags = []string{"--loglevel", "debug", "--unsafe-allow-generic-targets"}
 
+// providerFlags are those that providers need besides: APIs of tests are on this
+// machine.
+var providerFlags = map[string][]string{"webhook": {"--allow-network=127.0.0.0/8"}}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 
@@ -119,6 +123,10 @@ func run(m *testing.M) (code int, err error) {
 	}
 
 	if kubernetesProvider, err = product.StartProvider(ctx, "kubernetes"); err != nil {
+		return 1, err
+	}
+
+	if _, err = product.StartProvider(ctx, "webhook", providerFlags["webhook"]...); err != nil {
 		return 1, err
 	}
 
