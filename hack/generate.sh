@@ -5,6 +5,7 @@
 #   protobuf   Go code of the provider protocol
 #   deepcopy   DeepCopy methods of the API types
 #   crds       CustomResourceDefinitions: the folder crds of the same modules
+#   metadata   what is made from the metadata.yaml of providers
 #   bazel      BUILD files, and the list of dependencies in MODULE.bazel
 # hack/verify.sh runs this on a copy of the repository and compares.
 set -euo pipefail
@@ -44,6 +45,10 @@ generate-crds() {
     cp "$out/$dir"/*.yaml "$dir/crds/"
   done
   rm -rf "$out"
+}
+
+generate-metadata() {
+  go run ./release/cmd/release metadata
 }
 
 # Bazel's name for a Go module: github.com/a/b-c is com_github_a_b_c.
@@ -93,7 +98,7 @@ generate-bazel() {
 }
 
 things=("$@")
-[ $# -gt 0 ] || things=(protobuf deepcopy crds bazel)
+[ $# -gt 0 ] || things=(protobuf deepcopy crds metadata bazel)
 for thing in "${things[@]}"; do
   declare -F "generate-$thing" >/dev/null || { echo "$0: nothing generates '$thing'" >&2; exit 2; }
   "generate-$thing"

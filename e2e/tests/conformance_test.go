@@ -23,6 +23,8 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
+	"github.com/external-secrets/eso/release/metadata"
+
 	"github.com/external-secrets/eso/e2e/installation"
 	"github.com/external-secrets/eso/e2e/repository"
 )
@@ -166,6 +168,8 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 		}
 	}
 
+	k.claims(t, name, report, target)
+
 	var left []string
 
 	for _, test := range report.Tests {
@@ -180,6 +184,48 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 }
 
 // configOf is the reference to a provider config that exists.
+// claims compares what the provider claims with what its metadata.yaml says,
+// and so with the table of its README.
+func (k *conformanceKit) claims(t *testing.T, name string, report conformanceReport, target map[string]any) {
+	t.Helper()
+
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	said, err := metadata.Load(filepath.Join(root, "providers", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	config, _ := target["config"].(map[string]any)
+
+	claimed := make([]string, 0, len(report.Claims))
+	for _, claim := range report.Claims {
+		claimed = append(claimed, claim.Capability)
+	}
+
+	for _, kind := range said.Kinds {
+		if kind.Name != config["kind"] {
+			continue
+		}
+
+		wanted := make([]string, 0, len(kind.Capabilities))
+		for _, capability := range kind.Capabilities {
+			wanted = append(wanted, strings.ToUpper(capability))
+		}
+
+		if diff := cmp.Diff(wanted, claimed); diff != "" {
+			t.Errorf("claims of %s (-metadata.yaml +provider):\n%s", kind.Name, diff)
+		}
+
+		return
+	}
+
+	t.Errorf("providers/%s/metadata.yaml lists no kind %v", name, config["kind"])
+}
+
 func configOf(t *testing.T, kind, namespace, name string) map[string]any {
 	t.Helper()
 
@@ -210,6 +256,7 @@ func (k *conformanceKit) fake(t *testing.T) {
   - {key: app/db, version: "2", value: '` + second + `', metadata: {team: blue-team}}
   - {key: app/text, value: a-plain-text, metadata: {team: red-team}}
   - {key: binary, binaryValue: AAEC/w==}
+  - {key: by-hand, value: made-by-hand}
 `
 	config := "apiVersion: provider.secretstore.external-secrets.io/v2alpha1\nkind: Fake\nmetadata: {name: NAME}\nspec:"
 
@@ -234,6 +281,7 @@ func (k *conformanceKit) fake(t *testing.T) {
 				map[string]any{"path": "app/", "keys": []string{"app/db", "app/text"}},
 				map[string]any{"tags": map[string]string{"team": "red-team"}, "keys": []string{"app/text"}},
 			},
+			"write":         map[string]any{"prefix": "written/", "unowned": "by-hand"},
 			"invalidConfig": configOf(t, "Fake", ns, "invalid"),
 			"slow":          map[string]any{"config": configOf(t, "Fake", ns, "slow"), "key": "app/db"},
 		},
