@@ -12,10 +12,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tool="$PWD/hack/tool.sh"
 
+# Modules of the community stand outside of go.work.
+workspace-of() { # folder
+  case "$1" in providers/community/*) echo off ;; *) go env GOWORK ;; esac
+}
+
 # The folders of the modules that have API types of their own.
 api-modules() {
   local dir
-  go list -m -f '{{.Dir}}' | while read -r dir; do
+  { go list -m -f '{{.Dir}}'; ls -d "$PWD"/providers/community/*/ 2>/dev/null | sed 's|/$||'; } | while read -r dir; do
     if grep -rqs '^// +groupName=\|^// +kubebuilder:object:generate=true' --include='*.go' "$dir"; then
       echo "${dir#"$PWD/"}"
     fi
@@ -29,7 +34,7 @@ generate-protobuf() {
 generate-deepcopy() {
   local dir
   for dir in $(api-modules); do
-    (cd "$dir" && "$tool" controller-gen object paths=./...)
+    (cd "$dir" && GOWORK="$(workspace-of "$dir")" "$tool" controller-gen object paths=./...)
   done
 }
 
@@ -37,7 +42,7 @@ generate-crds() {
   local dir out
   out="$(mktemp -d)"
   for dir in $(api-modules); do
-    (cd "$dir" && "$tool" controller-gen crd paths=./... output:crd:dir="$out/$dir")
+    (cd "$dir" && GOWORK="$(workspace-of "$dir")" "$tool" controller-gen crd paths=./... output:crd:dir="$out/$dir")
     [ -d "$out/$dir" ] || continue
     # In place at the end only: a package may embed the files.
     mkdir -p "$dir/crds"

@@ -197,7 +197,7 @@ func (m Metadata) README(text string) (string, error) {
 	return splice(text, m.table(), m.Dir+"/README.md")
 }
 
-// List gives docs/providers.md with the table of all providers.
+// List gives docs/providers.md with the table of the given providers.
 func List(text string, all []Metadata) (string, error) {
 	var table strings.Builder
 
@@ -234,7 +234,7 @@ func splice(text, table, file string) (string, error) {
 // ownersLine begins what CODEOWNERS says of providers.
 const ownersLine = "# Providers, as their metadata.yaml says.\n"
 
-// Owners gives CODEOWNERS with the reviewers of all providers.
+// Owners gives CODEOWNERS with the reviewers of the given providers.
 func Owners(text string, all []Metadata) string {
 	before, _, _ := strings.Cut(text, ownersLine)
 
@@ -263,6 +263,10 @@ func Write(root string) error {
 			return err
 		}
 	}
+
+	// Those of the community come and go with their folder: no other file may
+	// name them.
+	all = slices.DeleteFunc(all, func(m Metadata) bool { return strings.HasPrefix(m.Dir, "providers/community/") })
 
 	if err := rewrite(filepath.Join(root, "docs", "providers.md"), func(text string) (string, error) { return List(text, all) }); err != nil {
 		return err

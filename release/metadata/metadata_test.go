@@ -20,11 +20,11 @@ owners: ["@acme"]
 `
 
 // acme makes a repository with one provider.
-func acme(t *testing.T, text string) (root, dir string) {
+func acme(t *testing.T, text string, below ...string) (root, dir string) {
 	t.Helper()
 
 	root = t.TempDir()
-	dir = filepath.Join(root, "providers", "community", "acme")
+	dir = filepath.Join(append(append([]string{root, "providers"}, below...), "acme")...)
 
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		t.Fatal(err)
@@ -83,10 +83,10 @@ func TestWrite(t *testing.T) {
 	for file, want := range map[string]string{
 		filepath.Join(dir, "README.md"): "# Acme\n" + begin + "| | |\n|---|---|\n| stability | alpha |\n| kinds | `Acme` of `provider.secretstore.external-secrets.io/v2alpha1` |\n" +
 			"| capabilities | Read, Exists |\n| authentication | token |\n| tested with | Acme 1.2 |\n" + end + "tail\n",
-		filepath.Join(root, "CODEOWNERS"): "* @all\n" + ownersLine + "/providers/community/acme/ @acme\n",
+		filepath.Join(root, "CODEOWNERS"): "* @all\n" + ownersLine + "/providers/acme/ @acme\n",
 		filepath.Join(root, "docs", "providers.md"): "# Providers\n" + begin +
 			"| provider | kinds | capabilities | authentication | tested with | stability |\n|---|---|---|---|---|---|\n" +
-			"| [Acme](../providers/community/acme) | `Acme` | Read, Exists | token | Acme 1.2 | alpha |\n" + end,
+			"| [Acme](../providers/acme) | `Acme` | Read, Exists | token | Acme 1.2 | alpha |\n" + end,
 	} {
 		text, err := os.ReadFile(filepath.Clean(file))
 		if err != nil {
@@ -102,7 +102,26 @@ func TestWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := Write(root); err == nil || !strings.Contains(err.Error(), "providers/community/acme/README.md has no line") {
+	if err := Write(root); err == nil || !strings.Contains(err.Error(), "providers/acme/README.md has no line") {
 		t.Errorf("a README without a place for the table: %v", err)
+	}
+}
+
+// A provider of the community goes when its folder does: nothing else names it.
+func TestCommunityIsNamedNowhereElse(t *testing.T) {
+	root, dir := acme(t, valid, "community")
+	if err := Write(root); err != nil {
+		t.Fatal(err)
+	}
+
+	for file, want := range map[string]bool{filepath.Join(dir, "README.md"): true, filepath.Join(root, "CODEOWNERS"): false, filepath.Join(root, "docs", "providers.md"): false} {
+		text, err := os.ReadFile(filepath.Clean(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if got := strings.Contains(string(text), "Acme 1.2") || strings.Contains(string(text), "@acme"); got != want {
+			t.Errorf("%s:\n%s", file, text)
+		}
 	}
 }
