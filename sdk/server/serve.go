@@ -107,7 +107,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	web, err := serveWeb(options.MetricsListen, meter, status)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, sessions.Close(ctx), listener.Close())
 	}
 
 	failed := make(chan error, 1)
