@@ -136,7 +136,7 @@ func backendCalls(t *testing.T, p *installation.Provider, operations ...string) 
 
 	calls := 0
 
-	for _, metric := range families["externalsecret_provider_api_calls_count"].GetMetric() {
+	for _, metric := range families["externalsecrets_provider_backend_calls_total"].GetMetric() {
 		for _, label := range metric.GetLabel() {
 			if label.GetName() == "call" && slices.Contains(operations, label.GetValue()) {
 				calls += int(metric.GetCounter().GetValue())

@@ -9,23 +9,21 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// backendCalls counts what the provider asks of its backend. The counter has
-// the name that dashboards of ESO v1 know, and one label more.
+// backendCalls counts what the provider asks of its backend. The name that ESO
+// v1 has for that counts the operator's calls of providers.
 type backendCalls struct {
-	provider string
 	count    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
 var _ provider.Calls = (*backendCalls)(nil)
 
-func newBackendCalls(name string) *backendCalls {
+func newBackendCalls() *backendCalls {
 	return &backendCalls{
-		provider: name,
-		count: prometheus.NewCounterVec(prometheus.CounterOpts{ //nolint:promlinter // ESO v1's name
-			Name: "externalsecret_provider_api_calls_count",
+		count: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "externalsecrets_provider_backend_calls_total",
 			Help: "Calls of the backend, by operation, outcome and the backend's code.",
-		}, []string{"provider", "call", "status", "code"}),
+		}, []string{"call", "status", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "externalsecrets_provider_backend_duration_seconds",
 			Help:    "Time that calls of the backend took, by operation.",
@@ -41,6 +39,6 @@ func (b *backendCalls) Called(operation, code string, took time.Duration) {
 		status = "success"
 	}
 
-	b.count.WithLabelValues(b.provider, operation, status, code).Inc()
+	b.count.WithLabelValues(operation, status, code).Inc()
 	b.duration.WithLabelValues(operation).Observe(took.Seconds())
 }

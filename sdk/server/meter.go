@@ -36,10 +36,10 @@ type slot struct {
 	failed, all int
 }
 
-func newMeter(provider string) *meter {
+func newMeter() *meter {
 	m := &meter{
 		registry: prometheus.NewRegistry(),
-		backend:  newBackendCalls(provider),
+		backend:  newBackendCalls(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "externalsecrets_provider_requests_total",
 			Help: "Calls served, by RPC and gRPC code.",

@@ -63,7 +63,7 @@ func serve(ctx context.Context, p provider.Provider, options Options, log *slog.
 }
 
 func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p provider.Provider, options Options, log *slog.Logger) error {
-	meter := newMeter(p.Name)
+	meter := newMeter()
 	serverOptions := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),

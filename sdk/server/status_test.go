@@ -97,7 +97,7 @@ func TestReadsAreCounted(t *testing.T) {
 }
 
 func TestStatusOfTheCertificate(t *testing.T) {
-	m := newMeter("test")
+	m := newMeter()
 	s := &ownStatus{meter: m}
 
 	m.expires = func() time.Time { return time.Now().Add(time.Minute) }
@@ -114,7 +114,7 @@ func TestStatusOfTheCertificate(t *testing.T) {
 }
 
 func TestRecentForgets(t *testing.T) {
-	m := newMeter("test")
+	m := newMeter()
 	m.call("GetSecrets", codes.Unavailable, time.Second)
 	m.call("GetInfo", codes.Unavailable, time.Second)
 

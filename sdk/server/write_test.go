@@ -218,9 +218,9 @@ func TestCountsCallsOfTheBackend(t *testing.T) {
 
 	metrics := p.metrics()
 	for _, line := range []string{
-		`externalsecret_provider_api_calls_count{call="Login",code="200",provider="test",status="success"} 1`,
-		`externalsecret_provider_api_calls_count{call="Login",code="503",provider="test",status="error"} 1`,
-		`externalsecret_provider_api_calls_count{call="Login",code="error",provider="test",status="error"} 1`,
+		`externalsecrets_provider_backend_calls_total{call="Login",code="200",status="success"} 1`,
+		`externalsecrets_provider_backend_calls_total{call="Login",code="503",status="error"} 1`,
+		`externalsecrets_provider_backend_calls_total{call="Login",code="error",status="error"} 1`,
 		`externalsecrets_provider_backend_duration_seconds_count{call="Login"} 3`,
 	} {
 		if !strings.Contains(metrics, line) {
