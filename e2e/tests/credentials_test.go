@@ -88,7 +88,7 @@ type credential struct {
 func (c credential) suffers(t *testing.T, ns string) {
 	t.Helper()
 
-	const look = 20 * time.Second
+	const look = 15 * time.Second
 
 	c.fail()
 

@@ -34,7 +34,9 @@ type webhookAPI struct {
 	// slow is how long a request below /slow/ takes.
 	slow time.Duration
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// token that is asked for.
+	token    string
 	versions map[string][]string
 	owners   map[string]string
 	seen     map[string]int
@@ -51,7 +53,7 @@ func newWebhookAPI(t *testing.T) *webhookAPI {
 		t.Fatal(err)
 	}
 
-	a := &webhookAPI{authority: authority.bundle(), versions: map[string][]string{}, owners: map[string]string{}, seen: map[string]int{}}
+	a := &webhookAPI{authority: authority.bundle(), token: apiToken, versions: map[string][]string{}, owners: map[string]string{}, seen: map[string]int{}}
 	a.Server = httptest.NewUnstartedServer(a)
 	a.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
 	a.StartTLS()
@@ -77,7 +79,7 @@ func (a *webhookAPI) requests(method string) int {
 }
 
 func (a *webhookAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Authorization") != "Bearer "+apiToken {
+	if !a.admits(r) {
 		w.WriteHeader(http.StatusUnauthorized)
 		// As some do: nobody may see it.
 		_, _ = io.WriteString(w, "no such token: "+r.Header.Get("Authorization")) //nolint:gosec // nobody looks at it in a browser
@@ -112,6 +114,24 @@ func (a *webhookAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 	a.seen[r.Method]++
 	a.answer(w, r, key, string(body))
+}
+
+// admits counts a request and tells whether its token is good.
+func (a *webhookAPI) admits(r *http.Request) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.seen["all"]++
+
+	return r.Header.Get("Authorization") == "Bearer "+a.token
+}
+
+// accept makes the API ask for another token.
+func (a *webhookAPI) accept(token string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.token = token
 }
 
 func (a *webhookAPI) answer(w http.ResponseWriter, r *http.Request, key, body string) {
@@ -281,6 +301,25 @@ func TestWebhookCredentials(t *testing.T) {
 		apply(t, ns, webhookConfig("other", api.URL+"/v1/{{ .remoteRef.key }}", "")+simpleES("other", "other"))
 		failing(t, ns, "other", "unknown authority", "spec.caProvider")
 	})
+}
+
+// A token that the API takes back, for whatever reason: it says 401 to all of
+// them.
+func TestWebhookCredentialsThatEnd(t *testing.T) {
+	ns, api := newNamespace(t), newWebhookAPI(t)
+	api.put("db", `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`)
+	secret := webhookCredentials(t, ns, api, apiToken)
+
+	apply(t, ns, webhookConfig("store", api.URL+"/v1/{{ .remoteRef.key }}", ""))
+	gather(t, ns, "store", "db", 10*time.Second)
+	inSync(t, ns, time.Now())
+
+	credential{
+		fail:  func() { api.accept("another-token") },
+		mend:  func() { merge(t, secret, map[string]any{"stringData": map[string]string{"token": "another-token"}}) },
+		calls: func() int { return api.requests("all") }, budget: 120,
+		texts: []string{"answers 401: it refuses the credentials", "Unauthenticated"}, secrets: []string{apiToken, "another-token"},
+	}.suffers(t, ns)
 }
 
 // Addresses inside of the network are refused before anything is dialled, and

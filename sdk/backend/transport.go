@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"time"
@@ -31,10 +32,38 @@ type Options struct {
 	// at once; 0 means any number. A request that could not be made before its
 	// context ends fails at once, with provider.Throttled.
 	RequestsPerSecond int
+	// Retry repeats requests that change nothing, GET and HEAD, where the backend
+	// does not answer, or answers 502, 503 or 504 without saying when to come
+	// back. It doubles the interval each time. The zero value repeats nothing;
+	// RetryOf gives a store's settings.
+	Retry Retry
 	// MaxAnswer bounds an answer's body, in bytes; reading beyond it fails.
 	// Default 8 MiB.
 	MaxAnswer int64
 }
+
+// Retry says how often a request is repeated, and how long the first pause is.
+type Retry struct {
+	Retries  int
+	Interval time.Duration
+}
+
+// RetryOf gives the retry settings of a store, or the defaults for what it
+// leaves open.
+func RetryOf(settings provider.Retry, retries int, interval time.Duration) Retry {
+	if settings.MaxRetries != nil {
+		retries = *settings.MaxRetries
+	}
+
+	if settings.Interval > 0 {
+		interval = settings.Interval
+	}
+
+	return Retry{Retries: retries, Interval: interval}
+}
+
+// maxPause lies between two tries at most.
+const maxPause = 10 * time.Second
 
 // Transport performs HTTP requests to a backend. Safe for concurrent use.
 type Transport struct {
@@ -62,8 +91,57 @@ func NewTransport(options Options) *Transport {
 	return t
 }
 
-// RoundTrip performs a request.
+// RoundTrip performs a request, and repeats it where that is asked for.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
+	repeatable := (request.Method == http.MethodGet || request.Method == http.MethodHead) && (request.Body == nil || request.Body == http.NoBody)
+	pause := t.options.Retry.Interval
+
+	for try := 0; ; try++ {
+		response, err := t.once(request)
+		if !repeatable || try >= t.options.Retry.Retries || !passing(request.Context(), response, err) {
+			return response, err
+		}
+
+		if response != nil {
+			// Read to its end, so that the connection can be used again.
+			_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
+			_ = response.Body.Close()
+		}
+
+		timer := time.NewTimer(min(pause, maxPause))
+
+		select {
+		case <-timer.C:
+		case <-request.Context().Done():
+			timer.Stop()
+
+			return nil, request.Context().Err()
+		}
+
+		pause *= 2
+	}
+}
+
+// maxDrained bounds what is read of an answer that nobody wants.
+const maxDrained = 64 << 10
+
+// passing tells whether another try may fare better.
+func passing(ctx context.Context, response *http.Response, err error) bool {
+	if err != nil {
+		var typed *provider.Error // the store's own limit
+
+		return ctx.Err() == nil && !errors.As(err, &typed)
+	}
+
+	switch response.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return response.Header.Get("Retry-After") == ""
+	default:
+		return false
+	}
+}
+
+func (t *Transport) once(request *http.Request) (*http.Response, error) {
 	if err := t.pace(request.Context()); err != nil {
 		return nil, err
 	}

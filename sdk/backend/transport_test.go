@@ -126,3 +126,61 @@ func TestTransportPaces(t *testing.T) {
 		t.Errorf("a request that cannot be made in time: %v, want ResourceExhausted and when to come back", err)
 	}
 }
+
+func TestTransportRepeats(t *testing.T) {
+	for _, test := range []struct {
+		name, why, method string
+		answers           []int
+		after             string
+		retries           int
+		want, calls       int
+	}{
+		{"a gateway without a server", "it is back in a moment", http.MethodGet, []int{502, 503, 200}, "", 2, 200, 3},
+		{"as often as asked for", "", http.MethodGet, []int{503, 503, 503, 200}, "", 2, 503, 3},
+		{"a write", "it may have been made", http.MethodPut, []int{503, 200}, "", 2, 503, 1},
+		{"a refusal", "it will be refused again", http.MethodGet, []int{403, 200}, "", 2, 403, 1},
+		{"a server that says when", "the operator comes back then", http.MethodGet, []int{503, 200}, "30", 2, 503, 1},
+		{"no answer", "", http.MethodGet, []int{0, 200}, "", 1, 200, 2},
+		{"none", "it is not asked for", http.MethodGet, []int{503, 200}, "", 0, 503, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			calls := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				calls++
+
+				if test.after != "" {
+					w.Header().Set("Retry-After", test.after)
+				}
+
+				if test.answers[calls-1] == 0 {
+					panic(http.ErrAbortHandler)
+				}
+
+				w.WriteHeader(test.answers[calls-1])
+			}))
+			defer server.Close()
+
+			base, _ := http.DefaultTransport.(*http.Transport)
+			client := &http.Client{Transport: backend.NewTransport(backend.Options{
+				Base: base.Clone(), Retry: backend.RetryOf(provider.Retry{MaxRetries: &test.retries}, 7, time.Millisecond),
+			})}
+
+			defer client.CloseIdleConnections()
+
+			request, err := http.NewRequestWithContext(t.Context(), test.method, server.URL, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			response, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+
+			if response.StatusCode != test.want || calls != test.calls {
+				t.Errorf("%s: status %d after %d calls, want %d after %d", test.why, response.StatusCode, calls, test.want, test.calls)
+			}
+		})
+	}
+}

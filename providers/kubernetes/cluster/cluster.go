@@ -29,6 +29,10 @@ const (
 	idleTimeout = 90 * time.Second
 	// maxAnswer bounds an answer, in bytes: a page of a list.
 	maxAnswer = 64 << 20
+	// Reads are repeated so often, after so long at first, unless the store says
+	// otherwise.
+	defaultRetries  = 2
+	defaultInterval = 500 * time.Millisecond
 	// userAgent of requests.
 	userAgent = "external-secrets-provider-kubernetes"
 )
@@ -61,7 +65,7 @@ func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster)
 		ForceAttemptHTTP2:   true,
 	}
 
-	options := backend.Options{Base: base, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
+	options := backend.Options{Base: base, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer, Retry: backend.RetryOf(env.Retry, defaultRetries, defaultInterval)}
 	if spec.RequestsPerSecond != nil {
 		options.RequestsPerSecond = int(*spec.RequestsPerSecond)
 	}
