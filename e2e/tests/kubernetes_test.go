@@ -483,3 +483,76 @@ func TestKubernetesCredentials(t *testing.T) {
 		})
 	}
 }
+
+// Objects of other kinds reach a target as far as the allow-list goes.
+func TestKubernetesResources(t *testing.T) {
+	source, ns := newNamespace(t), newNamespace(t)
+	account(t, product.Client, ns, source, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps", "services"}, Verbs: []string{"get", "list"}})
+
+	for _, object := range []client.Object{
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: source, Name: "db"}, Data: map[string]string{"host": "db.example.com"}},
+		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: source, Name: "db"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "db.corp"}},
+	} {
+		if err := product.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	apply(t, ns, strings.ReplaceAll(`
+apiVersion: provider.secretstore.external-secrets.io/v2alpha1
+kind: Resource
+metadata:
+  name: backend
+spec:
+  remoteNamespace: SOURCE
+  auth:
+    serviceAccount: {name: reader}
+  allow:
+  - {apiVersion: v1, resource: configmaps, names: [db]}
+  - {apiVersion: v1, resource: services, fields: [spec.externalName]}
+---
+apiVersion: secretstore.external-secrets.io/v2alpha1
+kind: SecretStore
+metadata:
+  name: store
+spec:
+  providerConfig:
+    providerRef: {kind: Resource, name: backend}
+---
+apiVersion: external-secrets.io/v1
+kind: ExternalSecret
+metadata:
+  name: app
+spec:
+  refreshInterval: 1h
+  secretStoreRef: {apiVersion: secretstore.external-secrets.io/v2alpha1, name: store}
+  data:
+  - {secretKey: host, remoteRef: {key: configmaps/db, property: data.host}}
+  - {secretKey: service, remoteRef: {key: services/db}}
+---
+apiVersion: external-secrets.io/v1
+kind: ExternalSecret
+metadata:
+  name: more
+spec:
+  refreshInterval: 1h
+  secretStoreRef: {apiVersion: secretstore.external-secrets.io/v2alpha1, name: store}
+  data:
+  - {secretKey: type, remoteRef: {key: services/db, property: spec.type}}
+---
+apiVersion: external-secrets.io/v1
+kind: ExternalSecret
+metadata:
+  name: other
+spec:
+  refreshInterval: 1h
+  secretStoreRef: {apiVersion: secretstore.external-secrets.io/v2alpha1, name: store}
+  data:
+  - {secretKey: other, remoteRef: {key: configmaps/kube-root-ca.crt}}
+`, "SOURCE", source))
+	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
+	holds(t, ns, "app", "host", "db.example.com")
+	holds(t, ns, "app", "service", `{"spec":{"externalName":"db.corp"}}`)
+	failing(t, ns, "more", `has no property "spec.type"`)
+	failing(t, ns, "other", "spec.allow does not list it", "PermissionDenied")
+}

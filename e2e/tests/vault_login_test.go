@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+
+	"github.com/external-secrets/eso/e2e/vaultserver"
 )
 
 // request asks Vault as its administrator.
@@ -31,8 +34,8 @@ func ask(t *testing.T, method, path string, body map[string]any) map[string]any 
 }
 
 // Each login that a Vault without a cloud can offer, by the provider against
-// the real thing. Those of AWS, Google Cloud, LDAP and TLS certificates are
-// tested in the provider's own package.
+// the real thing. Those of AWS, Google Cloud and LDAP are tested in the
+// provider's own package.
 func TestVaultLogins(t *testing.T) {
 	ns := newNamespace(t)
 	write(t, "secret/"+ns+"/db", map[string]any{"password": "s3cret"})
@@ -225,4 +228,76 @@ func TestVaultCredentials(t *testing.T) {
 			}.suffers(t, ns)
 		})
 	}
+}
+
+// A certificate logs in over a connection that it secures itself.
+func TestVaultCertificateLogin(t *testing.T) {
+	ns, authority := newNamespace(t), newIssuer(t)
+	served := folder(t, authority.issue(t, "spiffe://corp/vault", time.Now().Add(time.Hour)))
+
+	server, err := vaultserver.Start(t.Context(), vaultserver.Options{TLSCert: filepath.Join(served, "tls.crt"), TLSKey: filepath.Join(served, "tls.key")})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	if err := server.Write(t.Context(), "secret/db", map[string]any{"password": "by certificate"}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, step := range []struct {
+		path string
+		body map[string]any
+	}{
+		{"sys/auth/cert", map[string]any{"type": "cert"}},
+		{"sys/policies/acl/reader", map[string]any{"policy": `path "secret/data/*" { capabilities = ["read"] }`}},
+		{"auth/cert/certs/web", map[string]any{"certificate": string(authority.bundle()), "allowed_uri_sans": "spiffe://corp/app", "token_policies": "reader"}},
+	} {
+		if _, err := server.Request(t.Context(), http.MethodPost, step.path, step.body); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "authorities"}, Data: map[string]string{"ca.crt": string(authority.bundle())}}
+	if err := product.Client.Create(t.Context(), authorities); err != nil {
+		t.Fatal(err)
+	}
+
+	tlsSecret(t, ns, "app", authority.issue(t, "spiffe://corp/app", time.Now().Add(time.Hour)))
+	tlsSecret(t, ns, "stranger", authority.issue(t, "spiffe://corp/stranger", time.Now().Add(time.Hour)))
+
+	config := func(name string) string {
+		return strings.NewReplacer("NAME", name, "SERVER", server.SecuredAddress()).Replace(`---
+apiVersion: provider.secretstore.external-secrets.io/v2alpha1
+kind: Vault
+metadata:
+  name: NAME
+spec:
+  server: SERVER
+  path: secret
+  caProvider: {configMapRef: {name: authorities, key: ca.crt}}
+  auth:
+    cert:
+      vaultRole: web
+      clientCert: {name: NAME, key: tls.crt}
+      secretRef: {name: NAME, key: tls.key}
+---
+apiVersion: secretstore.external-secrets.io/v2alpha1
+kind: SecretStore
+metadata:
+  name: NAME
+spec:
+  providerConfig:
+    providerRef: {kind: Vault, name: NAME}
+`)
+	}
+
+	apply(t, ns, config("app")+config("stranger")+simpleES("app", "app"))
+	holds(t, ns, "app", "password", "by certificate")
+	storeCondition(t, secretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in at auth/cert")
 }

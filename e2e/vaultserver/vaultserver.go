@@ -34,6 +34,9 @@ type Options struct {
 	// CountRequests puts a proxy before the server that counts what comes in;
 	// Address is then the proxy's.
 	CountRequests bool
+	// TLSCert and TLSKey are files with a certificate, with which it serves TLS,
+	// too, at SecuredAddress. Empty means that it does not.
+	TLSCert, TLSKey string
 }
 
 // Server is a Vault that runs. Its methods are safe for concurrent use, except
@@ -41,6 +44,7 @@ type Options struct {
 type Server struct {
 	process   *process.Process
 	address   string // Of the process itself.
+	secured   string // Where it serves TLS.
 	rootToken string
 	client    *http.Client
 	proxy     *proxy // Nil unless requests are counted.
@@ -76,15 +80,25 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 }
 
 func (s *Server) start(ctx context.Context, path string, opts Options) error {
-	addresses := make(chan string, 1)
+	addresses, secured := make(chan string, 1), make(chan string, 1)
+	args := []string{"-listen", "127.0.0.1:0", "-root-token", s.rootToken}
+	if opts.TLSCert != "" {
+		args = append(args, "-tls-cert", opts.TLSCert, "-tls-key", opts.TLSKey)
+	}
 	var err error
 	s.process, err = process.Start(ctx, process.Options{
 		Name:      program,
 		Path:      path,
-		Args:      []string{"-listen", "127.0.0.1:0", "-root-token", s.rootToken},
+		Args:      args,
 		Log:       opts.Log,
 		HoldStdin: true,
 		OnLine: func(line string) {
+			if address, ok := strings.CutPrefix(line, "secured "); ok {
+				select {
+				case secured <- address:
+				default: // It says so once.
+				}
+			}
 			address, ok := strings.CutPrefix(line, "ready ")
 			if !ok {
 				return
@@ -102,6 +116,9 @@ func (s *Server) start(ctx context.Context, path string, opts Options) error {
 	defer timer.Stop()
 	select {
 	case s.address = <-addresses:
+		if opts.TLSCert != "" {
+			s.secured = <-secured // It said that before.
+		}
 	case <-s.process.Done():
 		return errors.Join(errors.New("it ended before it was ready"), s.process.Err(), errors.New(s.tail()))
 	case <-ctx.Done():
@@ -126,6 +143,10 @@ func (s *Server) Address() string {
 	}
 	return s.address
 }
+
+// SecuredAddress is the URL at which the server speaks TLS; empty where
+// Options gave no certificate.
+func (s *Server) SecuredAddress() string { return s.secured }
 
 // RootToken is a token that may do everything, different for every server.
 func (s *Server) RootToken() string {

@@ -3,7 +3,8 @@
 // secret/, one of version 1 at kv1/, and the auth methods AppRole, AWS, JWT,
 // Kubernetes, LDAP, TLS certificates and userpass, which are not enabled yet.
 //
-// When it serves it prints one line, "ready " and its address. It ends when its
+// When it serves it prints one line, "ready " and its address; before that,
+// with -tls-cert, one with "secured " and the address where it serves TLS. It ends when its
 // standard input ends, so that it never outlives the test that started it.
 //
 // It is for tests alone: it speaks plain HTTP, forgets everything at its end,
@@ -12,6 +13,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -50,6 +52,8 @@ const (
 func main() {
 	listen := flag.String("listen", "127.0.0.1:0", "loopback `address` to serve on; port 0 takes a free one")
 	rootToken := flag.String("root-token", "", "the root `token` (required)")
+	tlsCert := flag.String("tls-cert", "", "`file` with a certificate: serve TLS, too, on a port of its own, and ask clients for theirs")
+	tlsKey := flag.String("tls-key", "", "`file` with the certificate's key")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -61,13 +65,13 @@ func main() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	if err := run(ctx, *listen, *rootToken); err != nil {
+	if err := run(ctx, *listen, *rootToken, *tlsCert, *tlsKey); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, listen, rootToken string) error {
+func run(ctx context.Context, listen, rootToken, tlsCert, tlsKey string) error {
 	if rootToken == "" {
 		return errors.New("cannot start without -root-token")
 	}
@@ -86,12 +90,24 @@ func run(ctx context.Context, listen, rootToken string) error {
 		return err
 	}
 
-	server := &http.Server{Handler: vaulthttp.Handler.Handler(&vault.HandlerProperties{
+	handler := vaulthttp.Handler.Handler(&vault.HandlerProperties{
 		Core:           core,
 		ListenerConfig: &configutil.Listener{Type: "tcp", TLSDisable: true},
-	})}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	})
+	served := make(chan error, 2)
+	servers := []*http.Server{{Handler: handler}}
+	go func() { served <- servers[0].Serve(listener) }()
+	if tlsCert != "" {
+		secured, err := listenLoopback("127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		// The auth method for certificates judges them.
+		server := &http.Server{Handler: handler, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert}}
+		servers = append(servers, server)
+		go func() { served <- server.ServeTLS(secured, tlsCert, tlsKey) }()
+		fmt.Printf("secured https://%s\n", secured.Addr())
+	}
 	fmt.Printf("ready http://%s\n", listener.Addr())
 
 	select {
@@ -102,7 +118,9 @@ func run(ctx context.Context, listen, rootToken string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
 	// Requests that take longer are cut off; whoever sent them is ending too.
-	_ = server.Shutdown(ctx)
+	for _, server := range servers {
+		_ = server.Shutdown(ctx)
+	}
 	return nil
 }
 
