@@ -116,5 +116,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 
+	defer stopAWS()
+
 	return m.Run(), nil
 }

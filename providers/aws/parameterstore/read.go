@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -43,11 +45,18 @@ type outcome struct {
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	var selections []selection
 
+	keys := map[string]bool{}
+
 	for _, read := range reads {
-		one := selection{read.Key, read.Version}
-		if !read.Metadata && (read.Version == "" || version.MatchString(read.Version)) && !slices.Contains(selections, one) {
-			selections = append(selections, one)
+		if read.Metadata || keys[read.Key] || (read.Version != "" && !version.MatchString(read.Version)) {
+			continue
 		}
+
+		// Not two versions of one parameter: what is answered says more of whose
+		// value it is than of which.
+		keys[read.Key] = true
+
+		selections = append(selections, selection{read.Key, read.Version})
 	}
 
 	known := s.several(ctx, selections)
@@ -110,7 +119,7 @@ func (s *Store) batch(ctx context.Context, selections []selection) map[selection
 
 	for i, one := range selections {
 		names[i] = s.name(one.key, one.version)
-		byName[names[i]] = one
+		byName[s.id(one.key)] = one
 	}
 
 	answer, err := s.client.GetParameters(ctx, &ssm.GetParametersInput{Names: names, WithDecryption: aws.Bool(true)})
@@ -133,14 +142,21 @@ func (s *Store) batch(ctx context.Context, selections []selection) map[selection
 
 	for _, parameter := range answer.Parameters {
 		for _, name := range []*string{parameter.Name, parameter.ARN} {
-			one, asked := byName[aws.ToString(name)+aws.ToString(parameter.Selector)]
-			if asked && name != nil {
+			one, asked := byName[aws.ToString(name)]
+			if asked && name != nil && one.answered(&parameter) {
 				outcomes[one] = held(one.key, &parameter)
 			}
 		}
 	}
 
 	return outcomes
+}
+
+// answered tells whether a parameter is the version that was asked for.
+func (s selection) answered(parameter *types.Parameter) bool {
+	selector := strings.TrimPrefix(aws.ToString(parameter.Selector), ":")
+
+	return selector == s.version || (selector == "" && s.version == strconv.FormatInt(parameter.Version, 10))
 }
 
 // value reads one version of a parameter.
