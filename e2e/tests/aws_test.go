@@ -329,6 +329,21 @@ func TestAWSManifestOfTheProposal(t *testing.T) {
 	awsCredentials(t, ns, awsKey)
 	reviewsTokens(t, "aws")
 
+	// The store has the operator show a token of its own: to a provider that asks
+	// for one.
+	p, err := product.StartInstance(t.Context(), installation.Instance{
+		Provider: "aws", Name: "aws-" + ns, AllowedNamespaces: []string{ns}, Env: awsEnv(),
+		Flags: []string{"--caller", installation.OperatorNamespace + "/external-secrets-operator"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() {
+		_ = product.Client.Delete(context.Background(), secretProvider("aws-"+ns))
+		_ = p.Stop()
+	})
+
 	const role = "arn:aws:iam::111122223333:role/external-secrets"
 
 	session, err := aws.server.AssumeRole(t.Context(), awsRegion, role)
@@ -339,7 +354,7 @@ func TestAWSManifestOfTheProposal(t *testing.T) {
 	inAWSAs(t, motoserver.Account{Region: awsRegion, AccessKeyID: session}, "secretsmanager.CreateSecret", map[string]any{"Name": ns, "SecretString": `{"password":"s3cret"}`})
 
 	here := strings.NewReplacer(
-		"namespace: default", "namespace: NS", "    address: http+unix:///path/to/aws.sock\n", "", "  controller: dev\n", "",
+		"namespace: default", "namespace: NS", "http+unix:///path/to/aws.sock", p.Address, "  controller: dev\n", "",
 		"arn:aws:iam::123456789012:role/external-secrets", role,
 	).Replace(string(manifest))
 	apply(t, ns, here+awsES("app", "my-aws-store", "\n  data:\n  - {secretKey: password, remoteRef: {key: NS, property: password}}\n"))
