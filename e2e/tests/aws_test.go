@@ -505,10 +505,12 @@ func TestAWSCalls(t *testing.T) {
 	ns := newNamespace(t)
 	awsCredentials(t, ns, awsKey)
 
-	document, data := map[string]string{}, ""
+	document := map[string]string{}
+
+	var data strings.Builder
 	for i := range 5 {
 		document[fmt.Sprintf("p%d", i)] = "v"
-		data += fmt.Sprintf("\n  - {secretKey: p%d, remoteRef: {key: NS, property: p%d}}", i, i)
+		fmt.Fprintf(&data, "\n  - {secretKey: p%d, remoteRef: {key: NS, property: p%d}}", i, i)
 	}
 
 	text, err := json.Marshal(document)
@@ -526,7 +528,7 @@ func TestAWSCalls(t *testing.T) {
 
 	var manifest strings.Builder
 	for i := range count {
-		manifest.WriteString(awsES(fmt.Sprintf("app-%d", i), "store", "\n  data:"+data+"\n"))
+		manifest.WriteString(awsES(fmt.Sprintf("app-%d", i), "store", "\n  data:"+data.String()+"\n"))
 	}
 
 	apply(t, ns, manifest.String())

@@ -3,6 +3,7 @@ package tests
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"testing"
@@ -110,9 +111,7 @@ func (k *conformanceKit) awsParameterStore(t *testing.T) {
 
 	put := func(account motoserver.Account, name, value string, more map[string]any) {
 		in := map[string]any{"Name": name, "Value": value, "Type": "SecureString"}
-		for field, set := range more {
-			in[field] = set
-		}
+		maps.Copy(in, more)
 
 		inAWSAs(t, account, "AmazonSSM.PutParameter", in)
 	}

@@ -12,6 +12,8 @@ require (
 	github.com/aws/smithy-go v1.28.8
 	github.com/external-secrets/eso/api v0.1.0
 	github.com/external-secrets/eso/sdk v0.1.0
+	github.com/google/go-cmp v0.7.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/apimachinery v0.37.0
 )

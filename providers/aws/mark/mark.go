@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"regexp"
 
 	"github.com/external-secrets/eso/sdk/provider"
@@ -12,9 +13,10 @@ import (
 const (
 	// Owner is the tag that holds whose a secret is.
 	Owner = "external-secrets-owner"
-	// Managed is the tag, and ManagedBy its value, of all that External Secrets
-	// writes. ESO v1 sets no other.
-	Managed   = "managed-by"
+	// Managed is the tag of all that External Secrets writes. ESO v1 sets no
+	// other.
+	Managed = "managed-by"
+	// ManagedBy is its value.
 	ManagedBy = "external-secrets"
 
 	// maxTag bounds a tag's value.
@@ -55,9 +57,7 @@ func Take(key string, tags map[string]string, owner string, adopt bool) (unmarke
 // Tags of a secret that an owner writes: its mark, and others.
 func Tags(owner string, others map[string]string) map[string]string {
 	tags := map[string]string{}
-	for name, value := range others {
-		tags[name] = value
-	}
+	maps.Copy(tags, others)
 
 	tags[Owner], tags[Managed] = Of(owner), ManagedBy
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,9 +101,7 @@ func (s *Store) several(ctx context.Context, selections []selection) map[selecti
 			mu.Lock()
 			defer mu.Unlock()
 
-			for one, got := range read {
-				known[one] = got
-			}
+			maps.Copy(known, read)
 		})
 	}
 
@@ -216,7 +215,7 @@ func held(key string, parameter *types.Parameter) outcome {
 // was deleted and made anew begins to count again.
 func revision(number int64, parameter *types.Parameter) string {
 	if parameter == nil || parameter.LastModifiedDate == nil {
-		return fmt.Sprintf("%d", number)
+		return strconv.FormatInt(number, 10)
 	}
 
 	return fmt.Sprintf("%d@%d", number, parameter.LastModifiedDate.UnixMilli())

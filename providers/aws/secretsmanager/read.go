@@ -3,6 +3,7 @@ package secretsmanager
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -91,9 +92,7 @@ func (s *Store) latest(ctx context.Context, keys []string) map[string]outcome {
 			mu.Lock()
 			defer mu.Unlock()
 
-			for key, got := range read {
-				known[key] = got
-			}
+			maps.Copy(known, read)
 		})
 	}
 

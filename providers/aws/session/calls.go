@@ -37,8 +37,7 @@ func counted(calls provider.Calls) func(*middleware.Stack) error {
 				out, metadata, err := next.HandleFinalize(ctx, in)
 
 				// What this provider says itself was no call of AWS.
-				var typed *provider.Error
-				if !errors.As(err, &typed) {
+				if _, ours := errors.AsType[*provider.Error](err); !ours {
 					calls.Called(awsmiddleware.GetOperationName(ctx), code(err), time.Since(began))
 				}
 

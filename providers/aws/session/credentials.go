@@ -67,12 +67,8 @@ func (s *Session) identity(ctx context.Context, env provider.Environment, object
 		base = credentials.StaticCredentialsProvider{Value: key}
 	}
 
-	// Nothing of the process's own: not its credentials, not its files.
-	return base, []func(*config.LoadOptions) error{
-		config.WithCredentialsProvider(base),
-		config.WithSharedConfigFiles([]string{}),
-		config.WithSharedCredentialsFiles([]string{}),
-	}, nil
+	// In place of all those that the SDK would look for.
+	return base, []func(*config.LoadOptions) error{config.WithCredentialsProvider(base)}, nil
 }
 
 // accessKey resolves the access key that the config names.
@@ -188,7 +184,7 @@ func (l *step) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	// at the same moment.
 	if got.CanExpire {
 		early := min(renewBefore, got.Expires.Sub(l.now())/2)
-		got.Expires = got.Expires.Add(-early/2 - rand.N(max(early/2, 1)))
+		got.Expires = got.Expires.Add(-early/2 - rand.N(max(early/2, 1))) //nolint:gosec // to spread load, not to guard
 	}
 
 	return got, nil

@@ -35,8 +35,7 @@ const (
 
 // own tells the SDK not to try again what this provider said itself.
 func own(err error) aws.Ternary {
-	var typed *provider.Error
-	if errors.As(err, &typed) {
+	if _, ours := errors.AsType[*provider.Error](err); ours {
 		return aws.FalseTernary
 	}
 
@@ -110,8 +109,7 @@ func (s *Session) Error(ctx context.Context, err error, what string, hidden ...[
 		return large
 	}
 
-	var refusal smithy.APIError
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[smithy.APIError](err); ok {
 		return s.refusal(err, refusal, what, hidden)
 	}
 
@@ -127,7 +125,7 @@ func (s *Session) Error(ctx context.Context, err error, what string, hidden ...[
 	case errors.As(err, &sent):
 		return provider.Unavailable("cannot %s: AWS does not answer: %s", what, s.brief(sent.Err.Error(), hidden))
 	case errors.As(err, &read):
-		return provider.Unavailable("cannot %s: the server does not answer as AWS does%s", what, reference(err))
+		return provider.Unavailable("cannot %s: the server answers %d, and not as AWS does%s", what, status(err), reference(err))
 	default:
 		return provider.Unavailable("cannot %s: %s", what, s.brief(err.Error(), hidden))
 	}
@@ -148,15 +146,10 @@ func (s *Session) refusal(err error, refusal smithy.APIError, what string, hidde
 		because = ": " + because
 	}
 
-	status, after := 0, time.Duration(0)
+	status, after := status(err), time.Duration(0)
 
-	var response *awshttp.ResponseError
-	if errors.As(err, &response) {
-		status = response.HTTPStatusCode()
-
-		if response.Response != nil {
-			after = retryAfter(response.Response.Header)
-		}
+	if response, ok := errors.AsType[*awshttp.ResponseError](err); ok && response.Response != nil {
+		after = retryAfter(response.Response.Header)
 	}
 
 	meant := meaningOf(code)
@@ -214,8 +207,7 @@ func (s *Session) loginError(ctx context.Context, err error, what string) error 
 
 	typed := *provider.AsError(failed)
 
-	var refusal smithy.APIError
-	if errors.As(err, &refusal) {
+	if _, refused := errors.AsType[smithy.APIError](err); refused {
 		switch typed.Code {
 		case codes.PermissionDenied, codes.InvalidArgument, codes.NotFound:
 			return provider.Unauthenticated("%s", typed.Message)
@@ -293,6 +285,16 @@ func withoutValue(text string) string {
 	}
 
 	return text
+}
+
+// status is HTTP's, 0 where there was no answer.
+func status(err error) int {
+	response, ok := errors.AsType[*awshttp.ResponseError](err)
+	if !ok || response.Response == nil {
+		return 0
+	}
+
+	return response.HTTPStatusCode()
 }
 
 // reference is the id of the request, by which AWS's audit log is searched.

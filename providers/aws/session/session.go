@@ -12,6 +12,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
+	"github.com/aws/smithy-go/logging"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/external-secrets/eso/sdk/backend"
@@ -64,7 +65,7 @@ func New(ctx context.Context, env provider.Environment, object metav1.Object, ac
 		return nil, err
 	}
 
-	options = append(options, config.WithRegion(access.Region))
+	options = append(options, config.WithRegion(access.Region), config.WithLogger(logging.Nop{}))
 
 	// The environment says where AWS is (AWS_ENDPOINT_URL), and which
 	// authorities and proxies there are. A config says none of it: its author
