@@ -104,7 +104,7 @@ func (s *Session) connect(requestsPerSecond int) {
 
 	s.config.HTTPClient = &http.Client{
 		Timeout:   attemptTimeout,
-		Transport: backend.NewTransport(backend.Options{Base: s.transport, RequestsPerSecond: requestsPerSecond}),
+		Transport: detached{backend.NewTransport(backend.Options{Base: s.transport, RequestsPerSecond: requestsPerSecond})},
 		// A signature is for one host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}

@@ -476,7 +476,8 @@ func TestRequestsPerSecond(t *testing.T) {
 	access.RequestsPerSecond = 1
 	env, calls := fakeaws.Environment(), &counter{calls: map[string]int{}}
 	twice := 2
-	env.Retry.MaxRetries, env.Calls = &twice, calls
+	// To try again would take longer than anybody waits.
+	env.Retry.MaxRetries, env.Retry.Interval, env.Calls = &twice, time.Hour, calls
 
 	s := mustOpen(t, env, access)
 	if err := get(t.Context(), s); err != nil {
@@ -559,5 +560,21 @@ func TestSessionName(t *testing.T) {
 
 	if name, _ := server.Calls("AssumeRole")[0].In["RoleSessionName"].(string); len(name) != 64 {
 		t.Errorf("the name %q has %d characters", name, len(name))
+	}
+}
+
+// An answer that begins before the SDK has done with the request, as one of a
+// fast server does, still comes whole.
+func TestLargeAnswers(t *testing.T) {
+	server := fakeaws.New(t)
+	server.Always("GetSecretValue", `{"SecretString":"`+strings.Repeat("x", 1<<20)+`"}`)
+
+	for range 50 {
+		// On a connection of its own: it is the first request of one that is in
+		// danger.
+		s := mustOpen(t, fakeaws.Environment(), fakeaws.Access())
+		if err := get(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
