@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -38,8 +40,9 @@ const (
 // aws is started by the first test that needs it.
 var aws struct {
 	once   sync.Once
-	server *motoserver.Server
-	err    error
+	server   *motoserver.Server
+	provider *installation.Provider
+	err      error
 }
 
 // awsServer gives the server that stands for AWS, with the provider started.
@@ -51,7 +54,7 @@ func awsServer(t *testing.T) *motoserver.Server {
 			return
 		}
 
-		_, aws.err = product.InstallInstance(t.Context(), installation.Instance{
+		aws.provider, aws.err = product.InstallInstance(t.Context(), installation.Instance{
 			Provider: "aws", Env: awsEnv(), Flags: []string{"--own-identity-namespace=" + awsOwnNamespace},
 		})
 	})
@@ -498,6 +501,29 @@ func TestAWSOwnIdentity(t *testing.T) {
 	holds(t, awsOwnNamespace, "app", "x", "s3cret")
 }
 
+// metricsAt gives the metrics of a process.
+func metricsAt(t *testing.T, url string) string {
+	t.Helper()
+
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return string(text)
+}
+
 // What a store costs at AWS: properties of one key are one read, however many
 // ExternalSecrets want them at the same moment.
 func TestAWSCalls(t *testing.T) {
@@ -548,6 +574,11 @@ func TestAWSCalls(t *testing.T) {
 
 	if reads := cost["GetSecretValue"] + cost["BatchGetSecretValue"]; reads == 0 || reads > count {
 		t.Errorf("%d reads for %d ExternalSecrets", reads, count)
+	}
+
+	metrics := metricsAt(t, aws.provider.MetricsURL())
+	if line := `externalsecret_provider_api_calls_count{call="GetSecretValue",code="OK",provider="aws",status="success"}`; !strings.Contains(metrics, line) {
+		t.Errorf("the provider's metrics lack %s", line)
 	}
 
 	for operation := range cost {

@@ -407,7 +407,7 @@ func TestPush(t *testing.T) {
 		{name: "settings that are so", why: "nothing changes", value: fields{"SecretString": "v"}, more: fields{"Description": "d", "KmsKeyId": "arn:aws:kms:eu-central-1:123456789012:key/k", "ReplicationStatus": []fields{{"Region": "us-east-1"}}}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"description":"d","kmsKeyID":"k","replicationLocations":["us-east-1"],"tags":{"managed-by":"external-secrets"}}`)}},
 		{name: "settings", why: "each is written once", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"description":"d","kmsKeyId":"k","replicationLocations":[{"region":"us-east-1"}],"tags":{"team":"blue"}}`)}, want: []string{"TagResource", "UpdateSecret", "ReplicateSecretToRegions"}},
 		{name: "a policy", why: "it is read from where it is kept", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(policy)}, want: []string{"PutResourcePolicy"}},
-		{name: "a misspelt setting", why: "it would do nothing", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"descripton":"d"}`)}, code: codes.InvalidArgument},
+		{name: "a misspelt setting", why: "it would do nothing", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"describe":"d"}`)}, code: codes.InvalidArgument},
 		{name: "a wrong format", why: "there are two", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretPushFormat":"xml"}`)}, code: codes.InvalidArgument},
 	} {
 		t.Run(test.name, func(t *testing.T) {

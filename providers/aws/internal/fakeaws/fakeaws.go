@@ -24,10 +24,11 @@ import (
 const (
 	// Region of configs that Access gives.
 	Region = "eu-central-1"
-	// KeyID, Key and Token are the credentials that Access names. They look like
-	// AWS's.
+	// KeyID of the access key that Access names. It looks like AWS's.
 	KeyID = "AKIAIOSFODNN7EXAMPLE"
-	Key   = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+	// Key is its secret part.
+	Key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+	// Token is the session token that goes with it.
 	Token = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
 	// JWT begins each token of a ServiceAccount; a number follows.
 	JWT = "eyJhbGciOiJSUzI1NiJ9.e30.signature"
@@ -197,7 +198,7 @@ func write(w http.ResponseWriter, r *http.Request, answer Answer) {
 			_, _ = io.WriteString(w, text)
 		} else {
 			w.Header().Set("Content-Type", "application/x-amz-json-1.1")
-			_ = json.NewEncoder(w).Encode(answer)
+			encode(w, answer)
 		}
 
 		return
@@ -218,9 +219,15 @@ func write(w http.ResponseWriter, r *http.Request, answer Answer) {
 	case refusal.Raw != "":
 		_, _ = io.WriteString(w, refusal.Raw)
 	case asJSON:
-		_ = json.NewEncoder(w).Encode(map[string]string{"__type": refusal.Code, "message": refusal.Message})
+		encode(w, map[string]string{"__type": refusal.Code, "message": refusal.Message})
 	default:
 		fmt.Fprintf(w, "<ErrorResponse><Error><Code>%s</Code><Message>%s</Message></Error><RequestId>%s</RequestId></ErrorResponse>", refusal.Code, refusal.Message, RequestID)
+	}
+}
+
+func encode(w io.Writer, answer any) {
+	if err := json.NewEncoder(w).Encode(answer); err != nil {
+		panic(fmt.Sprintf("the test's answer is no JSON: %v", err))
 	}
 }
 
