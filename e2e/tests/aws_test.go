@@ -587,3 +587,31 @@ func TestAWSCalls(t *testing.T) {
 		}
 	}
 }
+
+// What the schema can refuse it refuses at admission, with a sentence that says
+// what to write.
+func TestAWSAdmissionRefuses(t *testing.T) {
+	awsServer(t)
+
+	ns := newNamespace(t)
+
+	for _, c := range []struct{ why, spec, want string }{
+		{"a region becomes part of a host's name", "\n  region: evil.example.com/", "spec.region"},
+		{"which of two logins is meant?", "\n  auth: {jwt: {role: 'arn:aws:iam::123456789012:role/a', serviceAccountRef: {name: a}}, secretRef: {accessKeyIDSecretRef: {name: a, key: a}, secretAccessKeySecretRef: {name: a, key: a}}}", "set one of secretRef and jwt"},
+		{"half an access key", "\n  auth: {secretRef: {accessKeyIDSecretRef: {name: a, key: a}}}", "secretAccessKeySecretRef"},
+		{"a ServiceAccount's annotation is not read", "\n  auth: {jwt: {serviceAccountRef: {name: a}}}", "spec.auth.jwt.role"},
+		{"an external id is for a role", "\n  externalID: an-id", "set role"},
+		{"a name is no ARN", "\n  role: external-secrets", "spec.role"},
+		{"AWS takes from 7 to 30 days", "\n  secretsManager: {recoveryWindowInDays: 6}", "recoveryWindowInDays"},
+		{"there is no window without recovery", "\n  secretsManager: {recoveryWindowInDays: 7, forceDeleteWithoutRecovery: true}", "set one of"},
+		{"an endpoint is not the config's to choose", "\n  endpoint: http://evil.example.com", "field not declared in schema"},
+		{"none is none", "\n  requestsPerSecond: 0", "requestsPerSecond"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			out, err := product.Kubectl(t.Context(), awsConfig("config", "AWSSecretManager", c.spec), "-n", ns, "apply", "--server-side", "--validate=strict", "--dry-run=server", "-f", "-")
+			if err == nil || !strings.Contains(out, c.want) {
+				t.Errorf("want a refusal with %q, got: %v\n%s", c.want, err, out)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"regexp"
 	"sync"
@@ -125,7 +126,10 @@ func retryer(settings provider.Retry) aws.Retryer {
 	return retry.NewStandard(func(o *retry.StandardOptions) {
 		o.MaxAttempts = retries + 1
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
-			return min(interval<<min(max(attempt-1, 0), 10), max(interval, maxInterval)), nil
+			delay := min(interval<<min(max(attempt-1, 0), 10), max(interval, maxInterval))
+
+			// Not all at the same moment: several calls are throttled together.
+			return delay - delay/4 + rand.N(delay/2+1), nil //nolint:gosec // to spread load, not to guard
 		})
 		// What this provider says itself is final: that it is asked too often,
 		// or that a login failed, which has been tried again already.
