@@ -4,8 +4,12 @@ go 1.26.0
 
 replace github.com/external-secrets/eso/api => ../api
 
+replace github.com/external-secrets/eso/release => ../release
+
 require (
 	github.com/external-secrets/eso/api v0.1.0
+	github.com/external-secrets/eso/release v0.1.0
+	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	github.com/prometheus/common v0.70.0

@@ -5,16 +5,22 @@
 #   protobuf   Go code of the provider protocol
 #   deepcopy   DeepCopy methods of the API types
 #   crds       CustomResourceDefinitions: the folder crds of the same modules
+#   metadata   what is made from the metadata.yaml of providers
 #   bazel      BUILD files, and the list of dependencies in MODULE.bazel
 # hack/verify.sh runs this on a copy of the repository and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tool="$PWD/hack/tool.sh"
 
+# Modules of the community stand outside of go.work.
+workspace-of() { # folder
+  case "$1" in providers/community/*) echo off ;; *) go env GOWORK ;; esac
+}
+
 # The folders of the modules that have API types of their own.
 api-modules() {
   local dir
-  go list -m -f '{{.Dir}}' | while read -r dir; do
+  { go list -m -f '{{.Dir}}'; ls -d "$PWD"/providers/community/*/ 2>/dev/null | sed 's|/$||'; } | while read -r dir; do
     if grep -rqs '^// +groupName=\|^// +kubebuilder:object:generate=true' --include='*.go' "$dir"; then
       echo "${dir#"$PWD/"}"
     fi
@@ -28,7 +34,7 @@ generate-protobuf() {
 generate-deepcopy() {
   local dir
   for dir in $(api-modules); do
-    (cd "$dir" && "$tool" controller-gen object paths=./...)
+    (cd "$dir" && GOWORK="$(workspace-of "$dir")" "$tool" controller-gen object paths=./...)
   done
 }
 
@@ -36,7 +42,7 @@ generate-crds() {
   local dir out
   out="$(mktemp -d)"
   for dir in $(api-modules); do
-    (cd "$dir" && "$tool" controller-gen crd paths=./... output:crd:dir="$out/$dir")
+    (cd "$dir" && GOWORK="$(workspace-of "$dir")" "$tool" controller-gen crd paths=./... output:crd:dir="$out/$dir")
     [ -d "$out/$dir" ] || continue
     # In place at the end only: a package may embed the files.
     mkdir -p "$dir/crds"
@@ -44,6 +50,10 @@ generate-crds() {
     cp "$out/$dir"/*.yaml "$dir/crds/"
   done
   rm -rf "$out"
+}
+
+generate-metadata() {
+  go run ./release/cmd/release metadata
 }
 
 # Bazel's name for a Go module: github.com/a/b-c is com_github_a_b_c.
@@ -93,7 +103,7 @@ generate-bazel() {
 }
 
 things=("$@")
-[ $# -gt 0 ] || things=(protobuf deepcopy crds bazel)
+[ $# -gt 0 ] || things=(protobuf deepcopy crds metadata bazel)
 for thing in "${things[@]}"; do
   declare -F "generate-$thing" >/dev/null || { echo "$0: nothing generates '$thing'" >&2; exit 2; }
   "generate-$thing"

@@ -19,9 +19,13 @@ if [ "${1:-}" = --events ]; then
     race=(-race)
   fi
 
-  packages=() servers=()
+  packages=() servers=() strangers=()
   for package in "$@"; do
-    case "$package" in ./e2e/*) servers+=("$package") ;; *) packages+=("$package") ;; esac
+    case "$package" in
+      ./e2e/*) servers+=("$package") ;;
+      ./providers/community/*) strangers+=("$package") ;;
+      *) packages+=("$package") ;;
+    esac
   done
   result=0
   if [ ${#packages[@]} -gt 0 ]; then
@@ -30,11 +34,15 @@ if [ "${1:-}" = --events ]; then
   if [ ${#servers[@]} -gt 0 ]; then
     go test "${flags[@]}" -p 1 "${servers[@]}" || result=$?
   fi
+  for package in "${strangers[@]}"; do # outside of go.work, each a module
+    module="$(cut -d/ -f1-4 <<<"$package")"
+    (cd "$module" && GOWORK=off go test "${flags[@]}" "${race[@]}" ".${package#"$module"}") || result=$?
+  done
   exit "$result"
 fi
 
 if [ $# = 0 ]; then
-  mapfile -t packages < <(hack/packages.sh)
+  mapfile -t packages < <(hack/packages.sh; for module in ./providers/community/*/go.mod; do [ ! -e "$module" ] || echo "${module%go.mod}..."; done)
   set -- "${packages[@]}"
 fi
 exec hack/tool.sh gotestsum --format=pkgname --format-hide-empty-pkg --hide-summary=skipped \

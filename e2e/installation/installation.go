@@ -290,10 +290,10 @@ type Instance struct {
 }
 
 // StartProvider installs a provider of this repository, registers it, starts
-// its process and returns when the operator finds it ready. The operator must
-// run.
-func (i *Installation) StartProvider(ctx context.Context, name string) (*Provider, error) {
-	return i.InstallInstance(ctx, Instance{Provider: name})
+// its process with further flags, and returns when the operator finds it ready.
+// The operator must run.
+func (i *Installation) StartProvider(ctx context.Context, name string, flags ...string) (*Provider, error) {
+	return i.InstallInstance(ctx, Instance{Provider: name, Flags: flags})
 }
 
 // InstallInstance does as StartProvider, for a process of a certain kind.

@@ -23,6 +23,8 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
+	"github.com/external-secrets/eso/release/metadata"
+
 	"github.com/external-secrets/eso/e2e/installation"
 	"github.com/external-secrets/eso/e2e/repository"
 )
@@ -37,6 +39,8 @@ func TestConformance(t *testing.T) {
 
 	t.Run("fake", kit.fake)
 	t.Run("vault", kit.vault)
+	t.Run("kubernetes", kit.kubernetes)
+	t.Run("resource", kit.resource)
 }
 
 // conformanceKit is the command, as an author of a provider runs it.
@@ -113,10 +117,10 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 
 	dir := t.TempDir()
 	asJSON, output := filepath.Join(dir, "report.json"), filepath.Join(dir, "provider.log")
-	started := map[string]any{"args": []string{
+	started := map[string]any{"args": append([]string{
 		product.Program("provider-" + name), "--listen={address}", "--tls-dir={tlsDir}", "--kubeconfig=" + kubeconfig,
 		"--metrics-listen=", "--log-level=debug", "--log-format=text",
-	}}
+	}, providerFlags[name]...)}
 	target["profile"], target["command"] = "full", started
 
 	if k.env != nil {
@@ -172,6 +176,8 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 		}
 	}
 
+	k.claims(t, name, report, target)
+
 	var left []string
 
 	for _, test := range report.Tests {
@@ -186,6 +192,48 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 }
 
 // configOf is the reference to a provider config that exists.
+// claims compares what the provider claims with what its metadata.yaml says,
+// and so with the table of its README.
+func (k *conformanceKit) claims(t *testing.T, name string, report conformanceReport, target map[string]any) {
+	t.Helper()
+
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	said, err := metadata.Load(filepath.Join(root, "providers", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	config, _ := target["config"].(map[string]any)
+
+	claimed := make([]string, 0, len(report.Claims))
+	for _, claim := range report.Claims {
+		claimed = append(claimed, claim.Capability)
+	}
+
+	for _, kind := range said.Kinds {
+		if kind.Name != config["kind"] {
+			continue
+		}
+
+		wanted := make([]string, 0, len(kind.Capabilities))
+		for _, capability := range kind.Capabilities {
+			wanted = append(wanted, strings.ToUpper(capability))
+		}
+
+		if diff := cmp.Diff(wanted, claimed); diff != "" {
+			t.Errorf("claims of %s (-metadata.yaml +provider):\n%s", kind.Name, diff)
+		}
+
+		return
+	}
+
+	t.Errorf("providers/%s/metadata.yaml lists no kind %v", name, config["kind"])
+}
+
 func configOf(t *testing.T, kind, namespace, name string) map[string]any {
 	t.Helper()
 
@@ -216,6 +264,7 @@ func (k *conformanceKit) fake(t *testing.T) {
   - {key: app/db, version: "2", value: '` + second + `', metadata: {team: blue-team}}
   - {key: app/text, value: a-plain-text, metadata: {team: red-team}}
   - {key: binary, binaryValue: AAEC/w==}
+  - {key: by-hand, value: made-by-hand}
 `
 	config := "apiVersion: provider.secretstore.external-secrets.io/v2alpha1\nkind: Fake\nmetadata: {name: NAME}\nspec:"
 
@@ -240,6 +289,7 @@ func (k *conformanceKit) fake(t *testing.T) {
 				map[string]any{"path": "app/", "keys": []string{"app/db", "app/text"}},
 				map[string]any{"tags": map[string]string{"team": "red-team"}, "keys": []string{"app/text"}},
 			},
+			"write":         map[string]any{"prefix": "written/", "unowned": "by-hand"},
 			"invalidConfig": configOf(t, "Fake", ns, "invalid"),
 			"slow":          map[string]any{"config": configOf(t, "Fake", ns, "slow"), "key": "app/db"},
 		},
@@ -290,6 +340,7 @@ func (k *conformanceKit) vault(t *testing.T) {
 	}
 
 	write(t, "secret/"+ns+"/app/other", map[string]any{"token": "another-secret"})
+	write(t, "secret/"+ns+"/by-hand", map[string]any{"made": "by hand"})
 
 	if _, err := backend.Request(t.Context(), http.MethodPost, "secret/metadata/"+ns+"/app/db", map[string]any{"custom_metadata": map[string]any{"team": "blue-team"}}); err != nil {
 		t.Fatal(err)
@@ -336,9 +387,10 @@ spec:
 			},
 			"missingKey": ns + "/nothing",
 			"find": []any{
-				map[string]any{"path": ns, "keys": []string{db, ns + "/app/other"}},
-				map[string]any{"path": ns, "tags": map[string]string{"team": "blue-team"}, "keys": []string{db}},
+				map[string]any{"path": ns + "/app", "keys": []string{db, ns + "/app/other"}},
+				map[string]any{"path": ns + "/app", "tags": map[string]string{"team": "blue-team"}, "keys": []string{db}},
 			},
+			"write":           map[string]any{"prefix": ns + "/written/", "documents": true, "unowned": ns + "/by-hand"},
 			"invalidConfig":   configOf(t, "Vault", ns, "invalid"),
 			"slow":            map[string]any{"config": configOf(t, "Vault", ns, "slow"), "key": db},
 			"credentialFiles": []string{credential},

@@ -21,7 +21,9 @@ var (
 	product *installation.Installation
 	fake    *installation.Provider
 	vault   *installation.Provider
-	backend *vaultserver.Server
+	// kubernetesProvider serves Kubernetes and Resource.
+	kubernetesProvider *installation.Provider
+	backend            *vaultserver.Server
 	// trustDomain gives SVIDs to whoever a test serves; the operator's is
 	// "operator".
 	trustDomain *workloadapi.TrustDomain
@@ -33,6 +35,10 @@ var (
 
 // operatorFlags are those of every test that does not need others.
 var operatorFlags = []string{"--loglevel", "debug", "--unsafe-allow-generic-targets"}
+
+// providerFlags are those that providers need besides: APIs of tests are on this
+// machine.
+var providerFlags = map[string][]string{"webhook": {"--allow-network=127.0.0.0/8"}}
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -113,6 +119,14 @@ func run(m *testing.M) (code int, err error) {
 	}
 
 	if vault, err = product.StartProvider(ctx, "vault"); err != nil {
+		return 1, err
+	}
+
+	if kubernetesProvider, err = product.StartProvider(ctx, "kubernetes"); err != nil {
+		return 1, err
+	}
+
+	if _, err = product.StartProvider(ctx, "webhook", providerFlags["webhook"]...); err != nil {
 		return 1, err
 	}
 

@@ -25,6 +25,7 @@ var accounts = []string{
 	"system:serviceaccount:external-secrets:external-secrets-operator",
 	"system:serviceaccount:provider-fake:external-secrets-provider-fake",
 	"system:serviceaccount:provider-vault:external-secrets-provider-vault",
+	"system:serviceaccount:provider-webhook:external-secrets-provider-webhook",
 }
 
 // unrequested are rights that no request shows: the API server asks its

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/external-secrets/eso/sdk/conformance/internal/apiserver"
 )
 
 const (
@@ -80,7 +82,19 @@ func (r *run) start(ctx context.Context) error {
 		}
 	}
 
-	fill := strings.NewReplacer("{address}", r.target.Address, "{tlsDir}", dir)
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+
+	if len(r.target.objects) > 0 {
+		if r.apiServer, err = apiserver.Start(ctx, r.target.objects); err != nil {
+			return err
+		}
+
+		if err := os.WriteFile(kubeconfig, r.apiServer.Kubeconfig(), 0o600); err != nil {
+			return fmt.Errorf("cannot write the provider's kubeconfig: %w", err)
+		}
+	}
+
+	fill := strings.NewReplacer("{address}", r.target.Address, "{tlsDir}", dir, "{kubeconfig}", kubeconfig)
 
 	var args []string
 	for _, arg := range r.target.Command.Args {

@@ -20,6 +20,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/conformance/internal/apiserver"
 )
 
 const (
@@ -59,6 +60,7 @@ type run struct {
 	// certificate of the operator; nil over a socket.
 	certificate *tls.Certificate
 	process     *process
+	apiServer   *apiserver.Server
 	conn        *grpc.ClientConn
 	record      *record
 	info        *pb.GetInfoResponse
@@ -342,6 +344,10 @@ func (r *run) close() {
 
 	if r.process != nil {
 		r.process.stop()
+	}
+
+	if r.apiServer != nil {
+		r.apiServer.Stop()
 	}
 }
 

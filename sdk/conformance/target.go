@@ -11,10 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/conformance/internal/apiserver"
 )
 
 // Profile bounds what a run may do to the backend.
@@ -41,6 +43,10 @@ type Target struct {
 	TLS *TLS `json:"tls,omitempty"`
 	// Command that starts the provider. Absent means that it runs already.
 	Command *Command `json:"command,omitempty"`
+	// Objects are YAML files with the config and what it refers to, for a
+	// provider that the kit starts: the kit then serves them in place of a
+	// Kubernetes API server, and config needs no uid.
+	Objects []string `json:"objects,omitempty"`
 	// Profile is read-only or full; absent means read-only.
 	Profile Profile `json:"profile,omitempty"`
 	// Store on whose behalf calls are made. Absent means a SecretStore in the
@@ -54,6 +60,9 @@ type Target struct {
 	AuthenticationNamespace string `json:"authenticationNamespace,omitempty"`
 	// Fixtures say what the backend holds.
 	Fixtures Fixtures `json:"fixtures,omitzero"`
+
+	// objects are those of the files.
+	objects []unstructured.Unstructured
 }
 
 // TLS says how the kit shows itself.
@@ -74,8 +83,9 @@ type TLS struct {
 }
 
 // Command starts a provider. In its arguments and environment {address} stands
-// for the address to listen on, and {tlsDir} for a folder with tls.crt, tls.key
-// and ca.crt that the kit has made.
+// for the address to listen on, {tlsDir} for a folder with tls.crt, tls.key and
+// ca.crt that the kit has made, and {kubeconfig} for a file that leads to the
+// target's objects.
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string `json:"args"`
@@ -315,6 +325,18 @@ func (t *Target) resolve(dir string) error {
 		}
 	}
 
+	for i := range t.Objects {
+		t.Objects[i] = within(dir, t.Objects[i])
+	}
+
+	objects, err := apiserver.Load(t.Objects...)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("objects: %w", err))
+	}
+
+	t.objects = objects
+	t.identify()
+
 	if t.TLS != nil {
 		for _, path := range []*string{&t.TLS.CAFile, &t.TLS.CAKeyFile, &t.TLS.CertFile, &t.TLS.KeyFile} {
 			*path = within(dir, *path)
@@ -322,6 +344,31 @@ func (t *Target) resolve(dir string) error {
 	}
 
 	return errors.Join(append(errs, t.check()...)...)
+}
+
+// identify fills in what the kit gave to the objects.
+func (t *Target) identify() {
+	configs := []*ConfigReference{&t.Config, t.Fixtures.InvalidConfig}
+	if t.Fixtures.Slow != nil {
+		configs = append(configs, &t.Fixtures.Slow.Config)
+	}
+
+	if t.Fixtures.Generator != nil {
+		configs = append(configs, t.Fixtures.Generator.Config)
+	}
+
+	for _, config := range configs {
+		if config == nil {
+			continue
+		}
+
+		for _, object := range t.objects {
+			if object.GetKind() == config.Kind && object.GetNamespace() == config.Namespace && object.GetName() == config.Name &&
+				(config.APIVersion == "" || config.APIVersion == object.GetAPIVersion()) {
+				config.APIVersion, config.UID, config.Generation = object.GetAPIVersion(), string(object.GetUID()), object.GetGeneration()
+			}
+		}
+	}
 }
 
 func within(dir, path string) string {
@@ -377,6 +424,10 @@ func (t *Target) checkEndpoint() []error {
 		if t.TLS == nil && t.Command == nil {
 			errs = append(errs, errors.New("tls: is missing; a network address is secured by mutual TLS: give caFile, and caKeyFile or certFile and keyFile"))
 		}
+	}
+
+	if len(t.Objects) > 0 && t.Command == nil {
+		errs = append(errs, errors.New("objects: a provider that runs already has an API server; leave them out, or give a command"))
 	}
 
 	if t.Command != nil && (len(t.Command.Args) == 0 || t.Command.Args[0] == "") {
@@ -485,7 +536,9 @@ func (t *Target) shown() Target {
 
 	// Settings of providers may hold anything.
 	if write := t.Fixtures.Write; write != nil && write.Metadata != nil {
-		shown.Fixtures.Write = &Write{Prefix: write.Prefix, Unowned: write.Unowned, Metadata: map[string]any{hidden: hidden}}
+		veiled := *write
+		veiled.Metadata = map[string]any{hidden: hidden}
+		shown.Fixtures.Write = &veiled
 	}
 
 	if generator := t.Fixtures.Generator; generator != nil && generator.ConfigSnapshot != nil {

@@ -43,9 +43,21 @@ type Environment struct {
 	// Whoever runs the provider allows that by namespace: what the process may,
 	// every user of such a config may.
 	OwnIdentity bool
+	// APIServer is that of the cluster which the provider reads its configs
+	// from.
+	APIServer APIServer
 	// Calls counts the calls of the backend; nil counts nothing. Package backend
 	// has an HTTP transport that does.
 	Calls Calls
+}
+
+// APIServer says where an API server is. It holds no credential.
+type APIServer struct {
+	// URL of the server; empty where there is none, as in tests.
+	URL string
+	// CABundle is the PEM bundle that its certificate chains to; empty means the
+	// system's authorities.
+	CABundle []byte
 }
 
 // Calls counts calls of a backend. Safe for concurrent use.

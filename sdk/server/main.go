@@ -87,23 +87,33 @@ func run(ctx context.Context, p provider.Provider, args []string, stdout, stderr
 	return 0
 }
 
-// kubernetes makes the client with which configs and references are read.
-func kubernetes(p provider.Provider, kubeconfig string) (client.Client, error) {
+// kubernetes makes the client with which configs and references are read, and
+// says where the API server is.
+func kubernetes(p provider.Provider, kubeconfig string) (client.Client, provider.APIServer, error) {
+	var server provider.APIServer
+
 	known := runtime.NewScheme()
 	if err := scheme.AddToScheme(known); err != nil {
-		return nil, fmt.Errorf("cannot build the scheme: %w", err)
+		return nil, server, fmt.Errorf("cannot build the scheme: %w", err)
 	}
 
 	for _, kind := range p.Kinds {
 		if err := kind.AddToScheme(known); err != nil {
-			return nil, fmt.Errorf("cannot build the scheme: %w", err)
+			return nil, server, fmt.Errorf("cannot build the scheme: %w", err)
 		}
 	}
 
 	config, err := restConfig(kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, server, err
 	}
+
+	// Of a kubeconfig the authorities may stand in a file.
+	if err := rest.LoadTLSFiles(config); err != nil {
+		return nil, server, fmt.Errorf("cannot use the kubeconfig: %w", err)
+	}
+
+	server = provider.APIServer{URL: config.Host, CABundle: config.CAData}
 
 	config.QPS, config.Burst = 50, 100
 	config.UserAgent = "external-secrets-provider-" + p.Name + "/" + p.Version
@@ -111,10 +121,10 @@ func kubernetes(p provider.Provider, kubeconfig string) (client.Client, error) {
 
 	c, err := client.New(config, client.Options{Scheme: known})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a Kubernetes client: %w", err)
+		return nil, server, fmt.Errorf("cannot make a Kubernetes client: %w", err)
 	}
 
-	return c, nil
+	return c, server, nil
 }
 
 func restConfig(kubeconfig string) (*rest.Config, error) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/provider"
 )
 
 // Options of a provider process. Main reads them from flags.
@@ -55,6 +56,8 @@ type Options struct {
 	// LogFormat is json or text.
 	LogFormat string
 
+	// apiServer is the one that configs are read from.
+	apiServer provider.APIServer
 	// drain is the pause between the health answer NOT_SERVING and the closing
 	// of connections.
 	drain time.Duration

@@ -47,7 +47,7 @@ func serve(ctx context.Context, p provider.Provider, options Options, log *slog.
 		return errors.New("the provider has no name or no kinds: it cannot be registered")
 	}
 
-	kube, err := kubernetes(p, options.Kubeconfig)
+	kube, apiServer, err := kubernetes(p, options.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -56,6 +56,8 @@ func serve(ctx context.Context, p provider.Provider, options Options, log *slog.
 	if err != nil {
 		return err
 	}
+
+	options.apiServer = apiServer
 
 	return serveOn(ctx, listener, kube, p, options, log)
 }
@@ -79,7 +81,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	serverOptions = append(serverOptions, grpc.Creds(tellRefusals(secured.credentials, meter, log)))
 
-	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend, OwnIdentity: options.OwnIdentity})
+	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend, OwnIdentity: options.OwnIdentity, APIServer: options.apiServer})
 	meter.stores = sessions.Len
 	watcher := &observer{meter: meter, log: log}
 	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
@@ -105,7 +107,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 
 	web, err := serveWeb(options.MetricsListen, meter, status)
 	if err != nil {
-		return errors.Join(err, listener.Close())
+		return errors.Join(err, sessions.Close(ctx), listener.Close())
 	}
 
 	failed := make(chan error, 1)

@@ -46,9 +46,9 @@ func (reportedError) Error() string { return "it failed" }
 
 const about = `esoctl shows what the operator makes of an ExternalSecret, with the operator's
 own code: its target out of given values, without a cluster, and why it is, or
-is not, in sync.
+is not, in sync. It also begins the source code of a provider.
 
-It writes nothing, and reads no Secret of a cluster.`
+It writes nothing to a cluster, and reads no Secret of one.`
 
 const exitCodes = `
 Exit codes: 0 done; 1 it failed, see the message; 2 the command line makes no
@@ -64,7 +64,7 @@ func Main(ctx context.Context, env Environment) int {
 		SilenceUsage:  true,
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usage("there is no command %q; %s has render, explain and version", args[0], command.Name())
+				return usage("there is no command %q; %s has render, explain, provider and version", args[0], command.Name())
 			}
 
 			return nil
@@ -78,7 +78,7 @@ func Main(ctx context.Context, env Environment) int {
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(renderCommand(env), explainCommand(env), versionCommand(env))
+	root.AddCommand(renderCommand(env), explainCommand(env), providerCommand(env), versionCommand(env))
 
 	err := root.ExecuteContext(ctx)
 

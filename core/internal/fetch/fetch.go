@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,7 +138,10 @@ func asked(batch plan.Batch) string {
 	texts := make([]string, 0, len(batch.Reads)+len(batch.Finds))
 
 	for _, read := range batch.Reads {
-		texts = append(texts, fmt.Sprintf("key %q", read.Key))
+		// Several properties of one key are one.
+		if text := fmt.Sprintf("key %q", read.Key); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
 	}
 
 	for _, find := range batch.Finds {

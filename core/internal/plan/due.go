@@ -62,6 +62,8 @@ type State struct {
 	Intact bool
 	// Frozen says that the target is there and immutable, as it should be.
 	Frozen bool
+	// Told says that a backend told of a change since the stores were read last.
+	Told bool
 	// Now is the time.
 	Now time.Time
 }
@@ -118,7 +120,26 @@ func read(es *esv1.ExternalSecret, state State) Due {
 		return Due{Now: true, Why: "a store, its config, its registration or a template changed"}
 	}
 
+	if state.Told {
+		return told(es, interval, state.Now)
+	}
+
 	return periodic(es, interval, state.Now)
+}
+
+// told reads what has changed at the backend, where a sync window does not hold
+// that back.
+func told(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Due {
+	ok, from := permitted(es.Spec.SyncWindows, now)
+
+	switch {
+	case ok:
+		return Due{Now: true, Why: "the backend tells of a change"}
+	case from.IsZero():
+		return Due{Held: true}
+	default:
+		return Due{Held: true, Next: from.Sub(now) + jitter(es.UID, min(interval, time.Minute))}
+	}
 }
 
 // periodic decides by the clock.
@@ -189,6 +210,12 @@ func forced(es *esv1.ExternalSecret) bool {
 	wanted := ForceSync(es)
 
 	return wanted != "" && wanted != es.Status.SyncedForceSync
+}
+
+// Refreshes tells whether the store is read again when nothing but the backend
+// changes.
+func Refreshes(es *esv1.ExternalSecret) bool {
+	return Interval(es) > 0 && es.Spec.RefreshPolicy != esv1.RefreshCreatedOnce && es.Spec.RefreshPolicy != esv1.RefreshOnChange
 }
 
 // Interval between two reads of the store; not positive where there is only

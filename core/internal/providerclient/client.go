@@ -63,12 +63,7 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 			code = typed.Code
 		}
 
-		name := c.endpoint.Provider
-		if name == "" {
-			name = c.endpoint.Address.String()
-		}
-
-		c.called(name, method, code.String(), time.Since(began))
+		c.called(c.name(), method, code.String(), time.Since(began))
 	}()
 
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -90,6 +85,15 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 	}
 
 	return nil
+}
+
+// name of the provider, for metrics.
+func (c *Client) name() string {
+	if c.endpoint.Provider != "" {
+		return c.endpoint.Provider
+	}
+
+	return c.endpoint.Address.String()
 }
 
 // reasonOwnLimit: the registration's limits leave no room. That is not the

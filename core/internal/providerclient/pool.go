@@ -85,8 +85,17 @@ type Pool struct {
 type connection struct {
 	grpc *grpc.ClientConn
 	used time.Time
+	// watching counts the watches, which last.
+	watching atomic.Int32
 
 	*bounds
+}
+
+// watch counts a watch until it is released.
+func (c *connection) watch() (release func()) {
+	c.watching.Add(1)
+
+	return func() { c.watching.Add(-1) }
 }
 
 // bounds of a provider's use, by all connections to it.
@@ -211,7 +220,7 @@ func (p *Pool) Retain(endpoints []Endpoint) {
 
 	for endpoint, conn := range p.conns {
 		if slices.ContainsFunc(endpoints, func(kept Endpoint) bool {
-			return kept == endpoint || kept.serves(endpoint) && now.Sub(conn.used) < idle
+			return kept == endpoint || kept.serves(endpoint) && (now.Sub(conn.used) < idle || conn.watching.Load() > 0)
 		}) {
 			bounded[endpoint.served()] = true
 

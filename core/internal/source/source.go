@@ -46,6 +46,33 @@ type Source interface {
 	Lane() Lane
 }
 
+// Watchers is an Opener whose stores may tell of changes.
+type Watchers interface {
+	// Watcher gives a store that tells of changes; nil where it does not. It
+	// reads caches only, and little of them.
+	Watcher(ctx context.Context, store plan.Store, namespace string) (Watcher, error)
+}
+
+// Watcher is a store that tells of changes.
+type Watcher interface {
+	// Watched names what the watch tells of: Watchers of one name tell the same.
+	Watched() string
+
+	// Watch calls tell with what changes until ctx or the watch ends; it always
+	// ends with an error. Its first call says that the watch stands.
+	Watch(ctx context.Context, tell func(Notice) error) error
+}
+
+// Notice is what a watch tells.
+type Notice struct {
+	// Stands says that changes are told of from now on.
+	Stands bool
+	// Keys of secrets that changed.
+	Keys []string
+	// Resync says that changes may have been missed.
+	Resync bool
+}
+
 // Lane is what a read keeps busy.
 type Lane struct {
 	// Provider that serves the store.

@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,9 +35,15 @@ const (
 	// everything is left alone.
 	shortestBreak = time.Second
 	longestBreak  = 20 * time.Second
+	// capabilityWatch is what a store's status calls the capability.
+	capabilityWatch = "Watch"
 )
 
-var _ Opener = (*V2Alpha1)(nil)
+var (
+	_ Opener   = (*V2Alpha1)(nil)
+	_ Watchers = (*V2Alpha1)(nil)
+	_ Watcher  = (*boundSource)(nil)
+)
 
 // NewV2Alpha1 makes an Opener that reads stores from a cache. maxFound is the
 // largest number of secrets that one find may answer. recovered, which may be
@@ -132,6 +139,27 @@ func (v *V2Alpha1) Open(ctx context.Context, store plan.Store, namespace string)
 		}, "/"),
 		identity: strings.Join([]string{bound.Revision, call.GetAuthenticationNamespace(), namespace, bound.Endpoint.Address.String()}, "/"),
 	}, nil
+}
+
+// Watcher opens a store whose provider claims to tell of changes.
+func (v *V2Alpha1) Watcher(ctx context.Context, store plan.Store, namespace string) (Watcher, error) {
+	s, err := binding.Get(ctx, v.reader, keyOf(store, namespace))
+	if err != nil {
+		return nil, err
+	}
+
+	if !slices.Contains(s.Status.Capabilities, capabilityWatch) {
+		return nil, nil //nolint:nilnil // it does not
+	}
+
+	opened, err := v.Open(ctx, store, namespace)
+	if err != nil {
+		return nil, err
+	}
+
+	watcher, _ := opened.(*boundSource)
+
+	return watcher, nil
 }
 
 func keyOf(store plan.Store, namespace string) binding.Key {
@@ -267,6 +295,24 @@ func verdictOn(err *providerclient.Error) circuit.Verdict {
 	default:
 		return circuit.Neutral
 	}
+}
+
+// Watched is the store as it is bound, and where it authenticates.
+func (b *boundSource) Watched() string {
+	call := b.bound.Call(b.namespace)
+
+	return strings.Join([]string{
+		call.GetStore().GetKind(), call.GetStore().GetNamespace(), call.GetStore().GetName(), call.GetStore().GetUid(),
+		b.bound.Revision, call.GetAuthenticationNamespace(), b.bound.Endpoint.Address.String(),
+	}, "/")
+}
+
+// Watch asks the provider. It is a call that lasts: it takes no place among
+// those that are limited.
+func (b *boundSource) Watch(ctx context.Context, tell func(Notice) error) error {
+	return b.client.Watch(ctx, b.bound.Call(b.namespace), func(stands bool, keys []string, resync bool) error {
+		return tell(Notice{Stands: stands, Keys: keys, Resync: resync})
+	})
 }
 
 // Healthy tells what the store's condition said.

@@ -28,6 +28,7 @@ func scenarios() []scenario {
 		{name: "wrong-token", about: "a Vault that refuses the stores' token for two minutes", provider: providerVault, run: (*bench).wrongToken},
 		{name: "memory", about: "5,000 large Secrets that are nobody's business (long)", long: true, provider: providerVault, run: (*bench).memory},
 		{name: "large", about: "five times the objects on 100 stores (long)", long: true, provider: providerVault, run: (*bench).large},
+		{name: "footprint", about: "size, modules and idle memory of the operator and each provider", provider: providerFake, run: (*bench).footprint},
 		{name: "slow-store", about: "one slow store among 100 (long)", long: true, provider: providerFake, run: (*bench).slowStore},
 		{name: "certificates", about: "ten minutes of refreshes while all certificates are renewed every few seconds (long)", long: true, provider: providerVault, run: (*bench).certificates},
 		{name: "first-among-refreshes", about: "new objects while five times the objects are due for a refresh (long)", long: true, provider: providerVault, run: (*bench).firstAmongRefreshes},

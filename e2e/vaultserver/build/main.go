@@ -1,7 +1,7 @@
 // Command vaultserver runs a real Vault core in memory on the loopback
 // interface, initialized and unsealed. It has a KV engine of version 2 at
-// secret/, one of version 1 at kv1/, and the Kubernetes auth method, which is
-// not enabled yet.
+// secret/, one of version 1 at kv1/, and the auth methods AppRole, AWS, JWT,
+// Kubernetes, LDAP, TLS certificates and userpass, which are not enabled yet.
 //
 // When it serves it prints one line, "ready " and its address. It ends when its
 // standard input ends, so that it never outlives the test that started it.
@@ -24,8 +24,14 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	authjwt "github.com/hashicorp/vault-plugin-auth-jwt"
 	authkubernetes "github.com/hashicorp/vault-plugin-auth-kubernetes"
 	kv "github.com/hashicorp/vault-plugin-secrets-kv"
+	"github.com/hashicorp/vault/builtin/credential/approle"
+	awsauth "github.com/hashicorp/vault/builtin/credential/aws"
+	"github.com/hashicorp/vault/builtin/credential/cert"
+	"github.com/hashicorp/vault/builtin/credential/ldap"
+	"github.com/hashicorp/vault/builtin/credential/userpass"
 	"github.com/hashicorp/vault/helper/namespace"
 	vaulthttp "github.com/hashicorp/vault/http"
 	"github.com/hashicorp/vault/internalshared/configutil"
@@ -121,12 +127,15 @@ func newCore(logger hclog.Logger) (*vault.Core, error) {
 		return nil, fmt.Errorf("cannot make the storage: %w", err)
 	}
 	core, err := vault.NewCore(&vault.CoreConfig{
-		Physical:           storage,
-		Logger:             logger,
-		DisableMlock:       true,
-		BuiltinRegistry:    registry{},
-		LogicalBackends:    map[string]logical.Factory{"kv": kv.Factory},
-		CredentialBackends: map[string]logical.Factory{"kubernetes": authkubernetes.Factory},
+		Physical:        storage,
+		Logger:          logger,
+		DisableMlock:    true,
+		BuiltinRegistry: registry{},
+		LogicalBackends: map[string]logical.Factory{"kv": kv.Factory},
+		CredentialBackends: map[string]logical.Factory{
+			"approle": approle.Factory, "aws": awsauth.Factory, "cert": cert.Factory, "jwt": authjwt.Factory,
+			"kubernetes": authkubernetes.Factory, "ldap": ldap.Factory, "userpass": userpass.Factory,
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("cannot make the core: %w", err)

@@ -16,18 +16,21 @@ import (
 	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
 )
 
-// Store serves one Fake.
-type Store struct{ spec v2alpha1.FakeSpec }
+// Store serves one Fake: its list, and what was pushed over it.
+type Store struct {
+	spec   v2alpha1.FakeSpec
+	memory *Memory
+	// pushed is guarded by the memory.
+	pushed map[string]written
+}
 
 var (
-	_ provider.Reader = (*Store)(nil)
-	_ provider.Finder = (*Store)(nil)
+	_ provider.Reader  = (*Store)(nil)
+	_ provider.Finder  = (*Store)(nil)
+	_ provider.Pusher  = (*Store)(nil)
+	_ provider.Deleter = (*Store)(nil)
+	_ provider.Checker = (*Store)(nil)
 )
-
-// New makes the store of a config.
-func New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
-	return &Store{spec: config.Spec}, nil
-}
 
 // Read answers from the list.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
@@ -35,7 +38,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 }
 
 // Find gives the latest version of each secret whose key lies below the path,
-// with its labels for tags.
+// with its labels for tags; what was pushed has none.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
 	if err := s.misbehave(ctx); err != nil {
 		return err
@@ -43,7 +46,24 @@ func (s *Store) Find(ctx context.Context, query provider.Query, found func(provi
 
 	told := map[string]bool{}
 
+	for _, key := range s.keys() {
+		told[key] = true
+
+		if query.Path != nil && !strings.HasPrefix(key, *query.Path) || !query.Matches(key, nil) {
+			continue
+		}
+
+		last, _ := s.latest(key)
+		if err := found(provider.Found{Key: key, Value: last.value}); err != nil {
+			return err
+		}
+	}
+
 	for _, secret := range s.spec.Data {
+		if last, ok := s.latest(secret.Key); ok && last.deleted {
+			continue
+		}
+
 		if told[secret.Key] || (query.Path != nil && !strings.HasPrefix(secret.Key, *query.Path)) {
 			continue
 		}
@@ -76,6 +96,19 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 		return document.Document{}, err
 	}
 
+	if last, ok := s.latest(key); ok && version == "" {
+		if last.deleted {
+			return document.Document{}, provider.NotFound("secret %q does not exist: it was deleted", key)
+		}
+
+		value := last.value
+		if metadata {
+			value = []byte("{}")
+		}
+
+		return document.Document{Raw: value, Revision: revision(value)}, nil
+	}
+
 	found, known := s.find(key, version)
 	if found == nil {
 		if known {
@@ -99,9 +132,13 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 		}
 	}
 
+	return document.Document{Raw: value, Revision: revision(value)}, nil
+}
+
+func revision(value []byte) string {
 	sum := sha256.Sum256(value)
 
-	return document.Document{Raw: value, Revision: hex.EncodeToString(sum[:8])}, nil
+	return hex.EncodeToString(sum[:8])
 }
 
 func raw(secret *v2alpha1.FakeSecret) []byte {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(t *testing.T, spec v2alpha1.FakeSpec) *Store {
 	t.Helper()
 
-	s, err := New(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: spec})
+	s, err := NewMemory().Open(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,5 +176,42 @@ func TestNotFoundSaysWhat(t *testing.T) {
 
 	if err := s.Close(t.Context()); err != nil {
 		t.Errorf("Close: %v", err)
+	}
+}
+
+// What is pushed stands over the list, and a store that is made anew, as for
+// every change of the config, still knows it.
+func TestPushesAreRemembered(t *testing.T) {
+	memory := NewMemory()
+	open := func() *Store {
+		s, err := memory.Open(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: v2alpha1.FakeSpec{Data: []v2alpha1.FakeSecret{{Key: "listed", Value: "old"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		return s
+	}
+
+	if _, err := open().Push(t.Context(), provider.Push{Key: "listed", Value: []byte("new"), Owner: "me"}); provider.AsError(err).Reason != "NOT_OWNED" {
+		t.Errorf("a push over the list: %v", err)
+	}
+
+	for _, want := range []bool{true, false} {
+		pushed, err := open().Push(t.Context(), provider.Push{Key: "listed", Value: []byte("new"), Owner: "me", Adopt: true})
+		if err != nil || pushed.Changed != want {
+			t.Errorf("a push that adopts: changed is %t, %v", pushed.Changed, err)
+		}
+	}
+
+	if got := open().Read(t.Context(), []provider.Read{{Key: "listed"}})[0]; string(got.Value) != "new" {
+		t.Errorf("read %q, %v", got.Value, got.Err)
+	}
+
+	if changed, err := open().Delete(t.Context(), provider.Deletion{Key: "listed", Owner: "me"}); err != nil || !changed {
+		t.Errorf("delete: %t, %v", changed, err)
+	}
+
+	if there, err := open().Exists(t.Context(), "listed", ""); err != nil || there {
+		t.Errorf("it is still there (%v)", err)
 	}
 }

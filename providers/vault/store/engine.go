@@ -130,7 +130,7 @@ func (l location) document(key, version string, secret *api.Secret) (document.Do
 	}
 
 	if !l.v2 {
-		return encode(key, secret.Data, "")
+		return encode(key, withoutMarks(secret.Data), "")
 	}
 
 	data, there := secret.Data["data"].(map[string]any)

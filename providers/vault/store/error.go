@@ -28,6 +28,11 @@ func requestError(what string, err error) error {
 		return err
 	}
 
+	// The store's own limit of requests.
+	if typed := (*provider.Error)(nil); errors.As(err, &typed) {
+		return typed
+	}
+
 	var response *api.ResponseError
 	if !errors.As(err, &response) {
 		return provider.Unavailable("cannot %s: Vault does not answer: %v", what, err)

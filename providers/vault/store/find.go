@@ -187,7 +187,7 @@ func (w *walk) list(ctx context.Context, folder string) ([]string, error) {
 	}
 
 	if err != nil {
-		return nil, s.readError(ctx, client, from, what, "", response, err)
+		return nil, s.refusal(ctx, client, "list", from, what, "", response, err)
 	}
 
 	secret, err := api.ParseSecret(response.Body)

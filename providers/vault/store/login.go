@@ -4,33 +4,23 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/hashicorp/vault/api"
-	"google.golang.org/grpc/codes"
 
 	"github.com/external-secrets/eso/sdk/provider"
-
-	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-const (
-	// tokenAudience of tokens that are requested for a ServiceAccount.
-	tokenAudience = "vault"
-	// lookupPause is the least time between two questions whether a token
-	// still holds: each refused read would ask one.
-	lookupPause = 10 * time.Second
-)
+// lookupPause is the least time between two questions whether a token still
+// holds: each refused read would ask one.
+const lookupPause = 10 * time.Second
 
-// login is a store's login to Vault.
+// login is a login to Vault, which the stores that would log in alike share.
 type login struct {
-	client     *api.Client
-	auth       v2alpha1.VaultAuth
-	references provider.References
-	now        func() time.Time
+	client      *api.Client
+	credentials credentials
+	now         func() time.Time
 
 	mu        sync.Mutex
 	current   string
@@ -41,10 +31,6 @@ type login struct {
 
 	lookedUp  time.Time
 	lastValid bool
-}
-
-func newLogin(client *api.Client, spec *v2alpha1.VaultSpec, references provider.References, now func() time.Time) *login {
-	return &login{client: client, auth: spec.Auth, references: references, now: now}
 }
 
 // token gives a token that is good for now: the present one, renewed when two
@@ -119,85 +105,12 @@ func (l *login) use(auth *api.SecretAuth) {
 
 // perform logs in.
 func (l *login) perform(ctx context.Context) (*api.SecretAuth, error) {
-	if ref := l.auth.TokenSecretRef; ref != nil {
-		token, err := l.references.SecretKey(ctx, *ref)
-		if err != nil {
-			return nil, err
-		}
-
-		trimmed := strings.TrimSpace(string(token))
-
-		switch {
-		case trimmed == "":
-			return nil, provider.InvalidConfig("spec.auth.tokenSecretRef: key %q of Secret %q is empty", ref.Key, ref.Name)
-		case strings.ContainsFunc(trimmed, func(r rune) bool { return !unicode.IsPrint(r) }):
-			return nil, provider.InvalidConfig("spec.auth.tokenSecretRef: key %q of Secret %q is no token: it holds what cannot be printed", ref.Key, ref.Name)
-		}
-
-		return &api.SecretAuth{ClientToken: trimmed}, nil
-	}
-
-	if l.auth.Kubernetes == nil {
-		return nil, provider.InvalidConfig("spec.auth: set tokenSecretRef or kubernetes")
-	}
-
-	return l.kubernetes(ctx, l.auth.Kubernetes)
-}
-
-func (l *login) kubernetes(ctx context.Context, method *v2alpha1.VaultKubernetesAuth) (*api.SecretAuth, error) {
-	token, err := l.serviceAccountToken(ctx, method)
-	if err != nil {
-		return nil, err
-	}
-
-	mount := strings.Trim(method.MountPath, "/")
-	if mount == "" {
-		mount = "kubernetes"
-	}
-
 	client, err := l.asSelf("")
 	if err != nil {
 		return nil, err
 	}
 
-	secret, err := client.Logical().WriteWithContext(ctx, "auth/"+mount+"/login", map[string]any{"role": method.Role, "jwt": token})
-	if err != nil {
-		return nil, loginError("log in to role \""+method.Role+"\" at auth/"+mount, err)
-	}
-
-	if secret == nil || secret.Auth == nil || secret.Auth.ClientToken == "" {
-		return nil, provider.Unavailable("cannot log in to role %q at auth/%s: Vault answered no token", method.Role, mount)
-	}
-
-	return secret.Auth, nil
-}
-
-// serviceAccountToken gives the token to log in with. It is never the provider
-// Pod's own: spec.server is the tenant's to choose, and would get a token with
-// all the provider's rights.
-func (l *login) serviceAccountToken(ctx context.Context, method *v2alpha1.VaultKubernetesAuth) (string, error) {
-	switch {
-	case method.ServiceAccountRef != nil:
-		return l.references.ServiceAccountToken(ctx, *method.ServiceAccountRef, tokenAudience)
-	case method.SecretRef != nil:
-		token, err := l.references.SecretKey(ctx, *method.SecretRef)
-
-		return strings.TrimSpace(string(token)), err
-	default:
-		return "", provider.InvalidConfig("spec.auth.kubernetes: set serviceAccountRef or secretRef")
-	}
-}
-
-// loginError is a refusal of the login itself: every call would fail by it.
-func loginError(what string, err error) error {
-	typed := provider.AsError(requestError(what, err))
-	if typed.Code == accessDenied || typed.Code == codes.InvalidArgument {
-		return provider.Unauthenticated("%s", typed.Message)
-	}
-
-	typed.StoreScope = true
-
-	return typed
+	return l.credentials.perform(ctx, client)
 }
 
 // check asks Vault about the token.
@@ -248,12 +161,12 @@ func (l *login) valid(ctx context.Context) bool {
 	return l.lastValid
 }
 
-// revoke ends a login that the store made itself.
+// revoke ends a login, unless the config names its token.
 func (l *login) revoke(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 
-	if l.current == "" || l.auth.TokenSecretRef != nil {
+	if l.current == "" || l.credentials.static() {
 		return nil
 	}
 
@@ -280,8 +193,8 @@ func (l *login) asSelf(token string) (*api.Client, error) {
 		return nil, err
 	}
 
-	if l.auth.Namespace != "" {
-		client.SetNamespace(l.auth.Namespace)
+	if l.credentials.auth.Namespace != "" {
+		client.SetNamespace(l.credentials.auth.Namespace)
 	}
 
 	return client, nil

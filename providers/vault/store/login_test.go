@@ -2,12 +2,27 @@ package store
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"math/big"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 
@@ -52,13 +67,56 @@ func TestLogin(t *testing.T) {
 			edit: func(s *setup) { s.spec.Auth.Kubernetes.MountPath = "/clusters/east/" },
 			want: map[string]any{"role": "reader", "jwt": canary + " of app for vault"},
 		},
+		{
+			why: "the Pod's own token, where that is allowed", path: loginPath,
+			edit: func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef, s.own = nil, true },
+			want: map[string]any{"role": "reader", "jwt": "the Pod's own"},
+		},
+		{
+			why: "an AppRole by its id", path: "auth/approle/login",
+			edit: auth(v2alpha1.VaultAuth{AppRole: &v2alpha1.VaultAppRoleAuth{RoleID: "id", SecretRef: key("secret")}}),
+			want: map[string]any{"role_id": "id", "secret_id": canary},
+		},
+		{
+			why: "an AppRole whose id is in a Secret", path: "auth/ours/login",
+			edit: auth(v2alpha1.VaultAuth{AppRole: &v2alpha1.VaultAppRoleAuth{Path: "ours", RoleRef: ref("role"), SecretRef: key("secret")}}),
+			want: map[string]any{"role_id": canary, "secret_id": canary},
+		},
+		{
+			why: "a password, without the line's end that an editor leaves", path: "auth/userpass/login/app",
+			edit: auth(v2alpha1.VaultAuth{UserPass: &v2alpha1.VaultPasswordAuth{Username: "app", SecretRef: key("password")}}),
+			want: map[string]any{"password": canary},
+		},
+		{
+			why: "LDAP", path: "auth/ldap/login/app",
+			edit: auth(v2alpha1.VaultAuth{LDAP: &v2alpha1.VaultPasswordAuth{Username: "app", SecretRef: key("password")}}),
+			want: map[string]any{"password": canary},
+		},
+		{
+			why: "a JSON web token", path: "auth/jwt/login",
+			edit: auth(v2alpha1.VaultAuth{JWT: &v2alpha1.VaultJWTAuth{Role: "reader", SecretRef: ref("jwt")}}),
+			want: map[string]any{"role": "reader", "jwt": canary},
+		},
+		{
+			why: "a ServiceAccount's token as a JSON web token, to the default role", path: "auth/jwt/login",
+			edit: auth(v2alpha1.VaultAuth{JWT: &v2alpha1.VaultJWTAuth{KubernetesServiceAccountToken: &v2alpha1.VaultServiceAccountToken{ServiceAccountRef: metav1alpha1.ServiceAccountSelector{Name: "app"}}}}),
+			want: map[string]any{"jwt": canary + " of app for vault"},
+		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
 			v := newVault(t)
-			v.answer("auth/clusters/east/login", http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
-			with(v, c.edit).open(t)
+			v.answer(c.path, http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
+
+			s := with(v, c.edit)
+			s.tokenFile = filepath.Join(t.TempDir(), "token")
+
+			if err := os.WriteFile(s.tokenFile, []byte("the Pod's own\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+
+			s.open(t)
 
 			got := v.last(t, c.path)
 			if diff := cmp.Diff(c.want, got.body); diff != "" {
@@ -69,6 +127,299 @@ func TestLogin(t *testing.T) {
 				t.Error("a token was sent to log in")
 			}
 		})
+	}
+}
+
+func key(name string) metav1alpha1.SecretKeySelector {
+	return metav1alpha1.SecretKeySelector{Name: name, Key: "value"}
+}
+
+func ref(name string) *metav1alpha1.SecretKeySelector {
+	k := key(name)
+
+	return &k
+}
+
+// auth makes the login another one.
+func auth(method v2alpha1.VaultAuth) func(*setup) {
+	return func(s *setup) { s.spec.Auth = method }
+}
+
+// What Vault gets is a request to AWS that it can make and that says who signed
+// it; nothing in it is the key.
+func TestLoginByIAM(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	v.answer("auth/aws/login", http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
+	with(v, auth(v2alpha1.VaultAuth{IAM: &v2alpha1.VaultIAMAuth{
+		VaultRole: "reader", Region: "eu-central-1", VaultAWSIAMServerID: "vault.example.com",
+		SecretRef: &v2alpha1.VaultAWSKeys{AccessKeyIDSecretRef: key("id"), SecretAccessKeySecretRef: key("key"), SessionTokenSecretRef: ref("session")},
+	}}), func(s *setup) {
+		s.references.secret = func(ref metav1alpha1.SecretKeySelector) ([]byte, error) { return []byte("aws-" + ref.Name + "\n"), nil }
+	}).open(t)
+
+	body := v.last(t, "auth/aws/login").body
+
+	decoded := func(field string) string {
+		text, _ := body[field].(string)
+
+		plain, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatalf("%s: %v", field, err)
+		}
+
+		return string(plain)
+	}
+
+	if got := decoded("iam_request_url"); got != "https://sts.eu-central-1.amazonaws.com/" {
+		t.Errorf("the request goes to %s", got)
+	}
+
+	if got := decoded("iam_request_body"); got != "Action=GetCallerIdentity&Version=2011-06-15" {
+		t.Errorf("the request asks %s", got)
+	}
+
+	var headers http.Header
+	if err := json.Unmarshal([]byte(decoded("iam_request_headers")), &headers); err != nil {
+		t.Fatal(err)
+	}
+
+	signed := headers.Get("Authorization")
+	if !strings.Contains(signed, "Credential=aws-id/") || !strings.Contains(signed, "/eu-central-1/sts/aws4_request") || !strings.Contains(signed, "x-vault-aws-iam-server-id") {
+		t.Errorf("the signature is %s", signed)
+	}
+
+	if headers.Get("X-Vault-Aws-Iam-Server-Id") != "vault.example.com" || headers.Get("X-Amz-Security-Token") != "aws-session" {
+		t.Errorf("headers: %v", headers)
+	}
+
+	if strings.Contains(fmt.Sprint(headers, body), "aws-key") {
+		t.Error("the secret access key was sent")
+	}
+}
+
+// The token is one that Vault can check with the account's public key, and that
+// nobody but Vault accepts.
+func TestLoginByGCP(t *testing.T) {
+	t.Parallel()
+
+	private, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	file, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "app@project.iam.gserviceaccount.com", "private_key_id": "k1",
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	v := newVault(t)
+	v.answer("auth/gcp/login", http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
+	method := auth(v2alpha1.VaultAuth{GCP: &v2alpha1.VaultGCPAuth{Role: "reader", SecretRef: &v2alpha1.VaultGCPKey{SecretAccessKeySecretRef: key("gcp")}}})
+
+	with(v, method, func(s *setup) {
+		s.references.secret = func(metav1alpha1.SecretKeySelector) ([]byte, error) { return file, nil }
+	}).open(t)
+
+	text, _ := v.last(t, "auth/gcp/login").body["jwt"].(string)
+
+	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.RS256})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var claims jwt.Claims
+	if err := token.Claims(&private.PublicKey, &claims); err != nil {
+		t.Fatal(err)
+	}
+
+	if claims.Subject != "app@project.iam.gserviceaccount.com" || !claims.Audience.Contains("vault/reader") || time.Until(claims.Expiry.Time()) > 15*time.Minute || token.Headers[0].KeyID != "k1" {
+		t.Errorf("claims %+v, header %+v", claims, token.Headers)
+	}
+
+	for why, text := range map[string]string{
+		"no JSON": canary, "no key": `{"client_email":"a"}`, "no PEM": `{"client_email":"a","private_key":"` + canary + `"}`,
+		"no PKCS #8": `{"client_email":"a","private_key":"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"}`,
+	} {
+		_, err := with(v, method, func(s *setup) {
+			s.references.secret = func(metav1alpha1.SecretKeySelector) ([]byte, error) { return []byte(text), nil }
+		}).try(t)
+		if got := errorOf(t, err); got.Code != codes.FailedPrecondition || !strings.Contains(got.Message, "spec.auth.gcp.secretRef") {
+			t.Errorf("%s: %v", why, got)
+		}
+	}
+}
+
+// Logins cost Vault more than reads: a thousand stores of one identity are one.
+func TestStoresShareALogin(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	first := with(v)
+	one := first.open(t)
+
+	second := with(v, func(s *setup) { s.backend, s.spec.Path, s.retries = first.backend, "/secret/", 5 })
+	two := second.open(t)
+
+	if n := len(v.got(loginPath)); n != 1 {
+		t.Errorf("two stores of one identity logged in %d times", n)
+	}
+
+	for why, edit := range map[string]func(*setup){
+		"another ServiceAccount": func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef.Name = "other" },
+		"another role":           func(s *setup) { s.spec.Auth.Kubernetes.Role = "other" },
+		"another namespace":      func(s *setup) { s.spec.Namespace = "other" },
+		"another limit":          func(s *setup) { limit := int32(7); s.spec.RequestsPerSecond = &limit },
+	} {
+		before := len(v.got(loginPath))
+		with(v, edit, func(s *setup) { s.backend = first.backend }).open(t)
+
+		if len(v.got(loginPath)) != before+1 {
+			t.Errorf("%s shares the login", why)
+		}
+	}
+
+	if err := one.Close(t.Context()); err != nil || len(v.got(revokePath)) != 0 {
+		t.Errorf("a login that another store uses was revoked (%v)", err)
+	}
+
+	reads(t, two, "after the other was closed")
+
+	if err := two.Close(t.Context()); err != nil || len(v.got(revokePath)) != 1 {
+		t.Errorf("the last store revoked %d logins (%v)", len(v.got(revokePath)), err)
+	}
+}
+
+// What Vault no longer accepts is not shared with stores that come later.
+func TestARefusedLoginIsNotShared(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	s := with(v)
+	old := s.open(t)
+
+	v.refuse(appPath)
+	v.refuse(lookupPath)
+
+	if got := errorOf(t, read(t, old).Err); got.Code != codes.Unauthenticated {
+		t.Fatalf("a read with an ended login: %v", got)
+	}
+
+	s.open(t)
+
+	if n := len(v.got(loginPath)); n != 2 {
+		t.Errorf("%d logins, want a second one", n)
+	}
+}
+
+// A certificate is shown by whoever has one, and by nobody else.
+func TestClientCertificate(t *testing.T) {
+	t.Parallel()
+
+	pair := selfSigned(t)
+	shown := make(chan int, 10)
+
+	v := newVault(t, func(c *tls.Config) { c.ClientAuth = tls.RequestClientCert })
+	v.handle("auth/cert/login", func(w http.ResponseWriter, r *http.Request) {
+		shown <- len(r.TLS.PeerCertificates)
+
+		fmt.Fprintf(w, `{"auth":{"client_token":%q}}`, canary)
+	})
+	v.handle(loginPath, func(w http.ResponseWriter, r *http.Request) {
+		shown <- len(r.TLS.PeerCertificates)
+
+		fmt.Fprintf(w, `{"auth":{"client_token":%q}}`, canary)
+	})
+
+	secrets := func(s *setup) {
+		s.references.secret = func(ref metav1alpha1.SecretKeySelector) ([]byte, error) { return pair[ref.Name], nil }
+	}
+
+	for _, c := range []struct {
+		why  string
+		edit func(*setup)
+		want int
+	}{
+		{"the auth method's", auth(v2alpha1.VaultAuth{Cert: &v2alpha1.VaultCertAuth{VaultRole: "web", ClientCert: key("crt"), SecretRef: key("key")}}), 1},
+		{"that of spec.tls", func(s *setup) {
+			s.spec.TLS = &v2alpha1.VaultClientTLS{CertSecretRef: key("crt"), KeySecretRef: key("key")}
+		}, 1},
+		{"none", func(*setup) {}, 0},
+	} {
+		with(v, c.edit, secrets).open(t)
+
+		if got := <-shown; got != c.want {
+			t.Errorf("%s: %d certificates shown, not %d", c.why, got, c.want)
+		}
+	}
+
+	if got := v.last(t, "auth/cert/login").body["name"]; got != "web" {
+		t.Errorf("the certificate's role is %v", got)
+	}
+
+	_, err := with(v, auth(v2alpha1.VaultAuth{Cert: &v2alpha1.VaultCertAuth{ClientCert: key("crt"), SecretRef: key("crt")}}), secrets).try(t)
+	if got := errorOf(t, err); !strings.Contains(got.Message, "spec.auth.cert") {
+		t.Errorf("a certificate without its key: %v", got)
+	}
+}
+
+// selfSigned gives a certificate and its key, in PEM.
+func selfSigned(t *testing.T) map[string][]byte {
+	t.Helper()
+
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	der, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return map[string][]byte{
+		"crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate}),
+		"key": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}),
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	got := make(chan http.Header, 1)
+	v.handle(appPath, func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header
+
+		fmt.Fprint(w, `{"data":{"data":{"a":"1"},"metadata":{"version":3}}}`)
+	})
+	reads(t, with(v, func(s *setup) {
+		s.spec.Headers, s.spec.ForwardInconsistent, s.spec.ReadYourWrites = map[string]string{"X-Proxy": "yes"}, true, true
+	}).open(t), "with headers")
+
+	if headers := <-got; headers.Get("X-Proxy") != "yes" || headers.Get("X-Vault-Inconsistent") != "forward-active-node" {
+		t.Errorf("headers: %v", headers)
+	}
+
+	_, err := with(v, func(s *setup) { s.spec.Headers = map[string]string{"x-vault-token": "mine"} }).try(t)
+	if got := errorOf(t, err); !strings.Contains(got.Message, "spec.headers") {
+		t.Errorf("a token among the headers: %v", got)
 	}
 }
 
@@ -407,12 +758,12 @@ func TestLoginFails(t *testing.T) {
 	}{
 		{
 			why: "no method", edit: func(s *setup) { s.spec.Auth = v2alpha1.VaultAuth{} },
-			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set tokenSecretRef or kubernetes",
+			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set one of tokenSecretRef",
 		},
 		{
-			why:  "the provider Pod's own token is never sent: the tenant who chooses the server would get it",
+			why:  "the provider Pod's own token is not sent unless that is allowed: the tenant who chooses the server would get it",
 			edit: func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef = nil },
-			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set serviceAccountRef or secretRef",
+			code: codes.FailedPrecondition, reason: pb.ReasonReferenceDenied, want: "--own-identity-namespace=ns",
 		},
 		{
 			why:  "a token's Secret is missing: the resolver's error comes as it is",

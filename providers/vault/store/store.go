@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"flag"
 	"io"
 	"net/http"
 	"strings"
@@ -23,6 +24,7 @@ import (
 const (
 	defaultRetries  = 2
 	defaultInterval = time.Second
+	maxInterval     = 10 * time.Second
 	requestTimeout  = 20 * time.Second
 	// maxAnswer bounds an answer of a server that the config's author chose.
 	maxAnswer = 8 << 20
@@ -30,13 +32,32 @@ const (
 	maxRedirect = 64 << 10
 )
 
-// Store reads one key/value engine.
+// Backend makes the stores of a process, which share connections and logins.
+type Backend struct {
+	connections connections
+	now         func() time.Time
+	tokenFile   string
+}
+
+// NewBackend makes one.
+func NewBackend() *Backend {
+	return &Backend{connections: connections{shared: map[string]*connection{}}, now: time.Now}
+}
+
+// Flags registers the provider's own flags.
+func (b *Backend) Flags(flags *flag.FlagSet) {
+	flags.StringVar(&b.tokenFile, "service-account-token-file", "/var/run/secrets/kubernetes.io/serviceaccount/token",
+		"file with the token of the provider's own ServiceAccount, for configs that may use it (--own-identity-namespace)")
+}
+
+// Store reads and writes one key/value engine.
 type Store struct {
-	client *api.Client
-	http   *http.Client
-	engine engine
-	login  *login
-	plain  bool
+	client      *api.Client
+	connection  *connection
+	connections *connections
+	engine      engine
+	login       *login
+	spec        v2alpha1.VaultSpec
 
 	mu sync.Mutex
 	// versions of engines, by mount, as far as they were looked up.
@@ -44,68 +65,81 @@ type Store struct {
 }
 
 var (
-	_ provider.Reader = (*Store)(nil)
-	_ provider.Finder = (*Store)(nil)
+	_ provider.Reader  = (*Store)(nil)
+	_ provider.Finder  = (*Store)(nil)
+	_ provider.Pusher  = (*Store)(nil)
+	_ provider.Deleter = (*Store)(nil)
+	_ provider.Checker = (*Store)(nil)
 )
 
-// New makes the store of a config and logs in.
-func New(ctx context.Context, env provider.Environment, config *v2alpha1.Vault) (*Store, error) {
-	return open(ctx, env, config, time.Now)
-}
+// Open makes the store of a config and logs in.
+func (b *Backend) Open(ctx context.Context, env provider.Environment, config *v2alpha1.Vault) (*Store, error) {
+	spec := config.Spec
+	how := credentials{auth: spec.Auth, references: env.References, own: env.OwnIdentity, namespace: config.Namespace, tokenFile: b.tokenFile}
 
-func open(ctx context.Context, env provider.Environment, config *v2alpha1.Vault, now func() time.Time) (*Store, error) {
-	roots, err := authorities(ctx, env, &config.Spec)
+	bundle, err := authorities(ctx, env, &spec)
 	if err != nil {
 		return nil, err
 	}
 
-	httpClient := newHTTPClient(roots)
-
-	client, err := newClient(httpClient, env, &config.Spec)
+	digest, err := how.digest(ctx, &spec, bundle)
 	if err != nil {
 		return nil, err
 	}
 
-	s := &Store{
-		client:   client,
-		http:     httpClient,
-		engine:   engine{mount: config.Spec.Path, version: config.Spec.Version},
-		login:    newLogin(client, &config.Spec, env.References, now),
-		plain:    strings.HasPrefix(config.Spec.Server, "http://"),
-		versions: map[string]string{},
+	certificate, err := how.clientCertificate(ctx, &spec)
+	if err != nil {
+		return nil, err
 	}
 
-	if _, err := s.login.token(ctx); err != nil {
-		httpClient.CloseIdleConnections()
+	shared, err := b.connections.acquire(digest, func() (*connection, error) { return b.dial(env, &spec, bundle, certificate, how) })
+	if err != nil {
+		return nil, err
+	}
+
+	client, err := newClient(shared.http, env, &spec)
+	if err == nil {
+		_, err = shared.login.token(ctx)
+	}
+
+	if err != nil {
+		// One that could not log in has nothing to revoke.
+		_ = b.connections.release(ctx, shared)
 
 		return nil, err
 	}
 
-	return s, nil
+	return &Store{
+		client: client, connection: shared, connections: &b.connections, login: shared.login, spec: spec,
+		engine: engine{mount: spec.Path, version: spec.Version}, versions: map[string]string{},
+	}, nil
 }
 
-func newHTTPClient(roots *x509.CertPool) *http.Client {
-	transport, _ := http.DefaultTransport.(*http.Transport)
-	transport = transport.Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	transport.MaxIdleConnsPerHost = 16
+// dial makes a connection; its login follows with the first call.
+func (b *Backend) dial(env provider.Environment, spec *v2alpha1.VaultSpec, bundle []byte, certificate *tls.Certificate, how credentials) (*connection, error) {
+	var roots *x509.CertPool
 
-	return &http.Client{
-		Transport: bounded{transport},
-		// Vault's library follows the one redirect of a standby server, and
-		// never from HTTPS to HTTP. Package http would follow any, and take
-		// the token along.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	if len(bundle) > 0 {
+		roots = x509.NewCertPool()
+		roots.AppendCertsFromPEM(bundle)
 	}
+
+	httpClient := newHTTPClient(env, spec, roots, certificate)
+
+	client, err := newClient(httpClient, env, spec)
+	if err != nil {
+		return nil, err
+	}
+
+	return &connection{http: httpClient, login: &login{client: client, credentials: how, now: b.now}}, nil
 }
 
-// bounded keeps a server from filling the memory. It also ends what Vault's
-// library leaves open: the answer that redirects.
-type bounded struct{ *http.Transport }
+// drained ends what Vault's library leaves open: the answer that redirects.
+type drained struct{ *http.Transport }
 
 // RoundTrip performs a request.
-func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := b.Transport.RoundTrip(request)
+func (d drained) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := d.Transport.RoundTrip(request)
 	if err != nil {
 		return nil, err
 	}
@@ -117,52 +151,17 @@ func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {
 		response.Body = http.NoBody
 	}
 
-	response.Body = http.MaxBytesReader(nil, response.Body, maxAnswer)
-
 	return response, nil
-}
-
-func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1.VaultSpec) (*api.Client, error) {
-	retries, interval := defaultRetries, defaultInterval
-	if env.Retry.MaxRetries != nil {
-		retries = *env.Retry.MaxRetries
-	}
-
-	if env.Retry.Interval > 0 {
-		interval = env.Retry.Interval
-	}
-
-	config := &api.Config{
-		Address:      spec.Server,
-		HttpClient:   httpClient,
-		MaxRetries:   retries,
-		MinRetryWait: interval,
-		MaxRetryWait: max(interval, 10*time.Second),
-		Timeout:      requestTimeout,
-		CheckRetry:   retry,
-		Backoff:      backoff,
-	}
-
-	client, err := api.NewClient(config)
-	if err != nil {
-		return nil, provider.InvalidConfig("spec.server: %v", err)
-	}
-
-	// The library takes token and namespace from the environment: a store has
-	// those of its config and no others.
-	client.ClearToken()
-	client.ClearNamespace()
-
-	if spec.Namespace != "" {
-		client.SetNamespace(spec.Namespace)
-	}
-
-	return client, nil
 }
 
 // retry decides on another try. One that Vault puts off is the operator's to
 // make: it is told when, and waits without keeping anybody.
 func retry(ctx context.Context, response *http.Response, err error) (bool, error) {
+	// So is one that the store's own limit puts off.
+	if typed := (*provider.Error)(nil); errors.As(err, &typed) {
+		return false, err
+	}
+
 	if err == nil && response.StatusCode == http.StatusTooManyRequests {
 		return false, nil
 	}
@@ -176,9 +175,9 @@ func backoff(interval, longest time.Duration, attempt int, _ *http.Response) tim
 	return min(interval<<min(attempt, 10), longest)
 }
 
-// authorities gives the pool of spec.caBundle or spec.caProvider; nil means
-// the system's.
-func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.VaultSpec) (*x509.CertPool, error) {
+// authorities gives the bundle of spec.caBundle or spec.caProvider; empty means
+// that the system's count.
+func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.VaultSpec) ([]byte, error) {
 	bundle, field := spec.CABundle, "spec.caBundle"
 
 	if spec.CAProvider != nil {
@@ -191,15 +190,14 @@ func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.V
 	}
 
 	if len(bundle) == 0 && spec.CAProvider == nil {
-		return nil, nil //nolint:nilnil // nil is the system's pool
+		return nil, nil
 	}
 
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bundle) {
+	if !x509.NewCertPool().AppendCertsFromPEM(bundle) {
 		return nil, provider.InvalidConfig("%s holds no PEM certificate", field)
 	}
 
-	return pool, nil
+	return bundle, nil
 }
 
 // Read reads each key and version once, however many properties of it are
@@ -211,21 +209,32 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 // Validate asks Vault whether the login holds.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	if err := s.login.check(ctx); err != nil {
+		if provider.AsError(err).Code == codes.Unauthenticated {
+			s.connections.forget(s.connection)
+		}
+
 		return provider.Validation{}, err
 	}
 
-	if s.plain {
+	if strings.HasPrefix(s.spec.Server, "http://") {
 		return provider.Validation{Warnings: []string{"spec.server is plain HTTP: token and secrets travel unprotected"}}, nil
 	}
 
 	return provider.Validation{}, nil
 }
 
-// Close revokes the login, unless it is a token that the config names.
+// Close revokes the login where no other store shares it, unless it is a token
+// that the config names.
 func (s *Store) Close(ctx context.Context) error {
-	defer s.http.CloseIdleConnections()
+	return s.connections.release(ctx, s.connection)
+}
 
-	return s.login.revoke(ctx)
+// ended is what to answer when Vault no longer accepts the login. Stores that
+// are made from now on log in anew.
+func (s *Store) ended() error {
+	s.connections.forget(s.connection)
+
+	return provider.Unauthenticated("Vault no longer accepts the login: its token has ended or was revoked")
 }
 
 func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (document.Document, error) {
@@ -254,7 +263,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 	}
 
 	if err != nil {
-		return document.Document{}, s.readError(ctx, client, from, key, version, response, err)
+		return document.Document{}, s.refusal(ctx, client, "read", from, key, version, response, err)
 	}
 
 	secret, err := api.ParseSecret(response.Body)
@@ -265,11 +274,11 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 	return from.document(key, version, secret)
 }
 
-// readError makes Vault's refusal one that the operator understands. Vault
+// refusal makes Vault's refusal one that the operator understands. Vault
 // answers 403 both to a token that has ended and to one without the right to
-// read; only asking about the token tells them apart.
-func (s *Store) readError(ctx context.Context, client *api.Client, from location, key, version string, response *api.Response, err error) error {
-	typed := provider.AsError(requestError("read secret \""+key+"\"", err))
+// what was asked; only asking about the token tells them apart.
+func (s *Store) refusal(ctx context.Context, client *api.Client, verb string, from location, key, version string, response *api.Response, err error) error {
+	typed := provider.AsError(requestError(verb+" secret \""+key+"\"", err))
 
 	switch {
 	case response == nil:
@@ -283,7 +292,7 @@ func (s *Store) readError(ctx context.Context, client *api.Client, from location
 	case typed.Code == codes.ResourceExhausted:
 		typed.RetryAfter = retryAfter(response.Header)
 	case typed.Code == accessDenied && !s.login.valid(ctx):
-		return provider.Unauthenticated("Vault no longer accepts the login: its token has ended or was revoked")
+		return s.ended()
 	}
 
 	return typed

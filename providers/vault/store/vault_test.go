@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
@@ -84,7 +87,7 @@ type vault struct {
 }
 
 // newVault starts a server with a certificate that only it knows.
-func newVault(t *testing.T) *vault {
+func newVault(t *testing.T, edit ...func(*tls.Config)) *vault {
 	t.Helper()
 
 	v := &vault{answers: map[string]http.HandlerFunc{}, lease: 90, renewed: 90, renewable: true}
@@ -92,6 +95,12 @@ func newVault(t *testing.T) *vault {
 	// That a client refuses the certificate is part of some tests.
 	v.Config.ErrorLog = log.New(io.Discard, "", 0)
 	v.Config.ConnState = v.connection
+
+	v.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	for _, e := range edit {
+		e(v.TLS)
+	}
+
 	v.StartTLS()
 	t.Cleanup(v.Close)
 
@@ -236,6 +245,11 @@ type setup struct {
 	references references
 	clock      clock
 	retries    int
+	// own allows the process's own identity, whose token is in tokenFile.
+	own       bool
+	tokenFile string
+	// backend that makes the stores; nil means one of its own.
+	backend *Backend
 }
 
 // with gives the setup of a Kubernetes login, and what edit makes of it.
@@ -266,7 +280,15 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 
 	env := provider.Environment{References: &s.references, Retry: provider.Retry{MaxRetries: &s.retries, Interval: time.Millisecond}}
 
-	store, err := open(t.Context(), env, &v2alpha1.Vault{Spec: s.spec}, s.clock.Now)
+	if s.backend == nil {
+		s.backend = NewBackend()
+		s.backend.now = s.clock.Now
+		s.backend.tokenFile = s.tokenFile
+	}
+
+	env.OwnIdentity = s.own
+
+	store, err := s.backend.Open(t.Context(), env, &v2alpha1.Vault{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: s.spec})
 	if err == nil {
 		t.Cleanup(func() { _ = store.Close(context.Background()) })
 	}

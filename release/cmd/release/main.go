@@ -1,6 +1,6 @@
 // Command release tells how the modules of this repository stand: what changed
 // since each was released, and whether versions and requirements agree. It
-// changes nothing.
+// changes nothing but the files that are made from providers' metadata.
 package main
 
 import (
@@ -19,6 +19,7 @@ import (
 	"github.com/external-secrets/eso/release/internal/history"
 	"github.com/external-secrets/eso/release/internal/trains"
 	"github.com/external-secrets/eso/release/internal/workspace"
+	"github.com/external-secrets/eso/release/metadata"
 )
 
 // Stamped by the linker.
@@ -32,6 +33,8 @@ const usage = `usage: release [--version] COMMAND
   status   show each module, its next version, its last tag, and how many
            commits touched it since
   check    compare release/trains.yaml, go.work and the go.mod files
+  metadata write what is made from the metadata.yaml of providers: the tables in
+           their READMEs and docs/providers.md, and CODEOWNERS
 `
 
 // errUsage asks for the usage text; it has been shown when this is returned.
@@ -63,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return nil
 	}
 	command := flags.Arg(0)
-	if flags.NArg() != 1 || command != "status" && command != "check" {
+	if flags.NArg() != 1 || command != "status" && command != "check" && command != "metadata" {
 		flags.Usage()
 		return errUsage
 	}
@@ -71,6 +74,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	root, err := workspace.Root(".")
 	if err != nil {
 		return err
+	}
+	if command == "metadata" {
+		return metadata.Write(root)
 	}
 	released, err := trains.Load(filepath.Join(root, trains.File))
 	if err != nil {

@@ -29,6 +29,8 @@ const (
 	// outdatedWait is how long a config at the wanted generation is waited
 	// for: the operator may have seen it on another API server.
 	outdatedWait = 2 * time.Second
+	// sweeps of unused stores are made in the time that one is kept.
+	sweeps = 10
 	// outdatedPoll is the pause between two looks.
 	outdatedPoll = 100 * time.Millisecond
 )
@@ -46,6 +48,8 @@ type Options struct {
 	Log *slog.Logger
 	// Calls counts what stores call; nil counts nothing.
 	Calls provider.Calls
+	// APIServer is told to stores.
+	APIServer provider.APIServer
 	// OwnIdentity lists the namespaces whose configs may use the identity of the
 	// process; "*" stands for all. Default none.
 	OwnIdentity []string
@@ -62,6 +66,8 @@ type Sessions struct {
 	swept   time.Time
 	closed  bool
 	closing sync.WaitGroup
+	// ended ends the sweeping.
+	ended chan struct{}
 }
 
 // key says whose store it is. The uid stands for the config's name, so that a
@@ -123,12 +129,32 @@ func New(c client.Client, kinds []provider.Kind, options Options) *Sessions {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 
-	s := &Sessions{client: c, kinds: map[schema.GroupVersionKind]provider.Kind{}, options: options, entries: map[key]*entry{}}
+	s := &Sessions{client: c, kinds: map[schema.GroupVersionKind]provider.Kind{}, options: options, entries: map[key]*entry{}, ended: make(chan struct{})}
 	for _, kind := range kinds {
 		s.kinds[kind.GroupVersionKind()] = kind
 	}
 
+	go s.sweep()
+
 	return s
+}
+
+// sweep discards unused stores also where no call comes any more: a login that
+// nobody uses is to end.
+func (s *Sessions) sweep() {
+	ticker := time.NewTicker(s.options.Idle / sweeps)
+	defer ticker.Stop()
+
+	for {
+		select {
+		case <-ticker.C:
+			s.mu.Lock()
+			s.sweepLocked(s.options.Now())
+			s.mu.Unlock()
+		case <-s.ended:
+			return
+		}
+	}
 }
 
 // Acquire gives the store for a call, whose context has been checked. Release
@@ -202,6 +228,11 @@ func (s *Sessions) Len() int {
 // ctx ends. Later calls of Acquire fail.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.mu.Lock()
+
+	if !s.closed {
+		close(s.ended)
+	}
+
 	s.closed = true
 
 	for k, e := range s.entries {
@@ -285,7 +316,7 @@ func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry pr
 
 	references := resolver.New(s.client, k.auth)
 	store, generation, err := s.construct(ctx, kind, k, provider.Environment{
-		References: references, Retry: retry, Calls: s.options.Calls,
+		References: references, Retry: retry, APIServer: s.options.APIServer, Calls: s.options.Calls,
 		OwnIdentity: slices.Contains(s.options.OwnIdentity, k.namespace) || slices.Contains(s.options.OwnIdentity, "*"),
 	}, wanted)
 
@@ -455,7 +486,7 @@ func (s *Sessions) closeIfDoneLocked(e *entry) {
 
 // sweepLocked discards what nobody has used for a while.
 func (s *Sessions) sweepLocked(now time.Time) {
-	if since := now.Sub(s.swept); since >= 0 && since < s.options.Idle/10 {
+	if since := now.Sub(s.swept); since >= 0 && since < s.options.Idle/sweeps {
 		return
 	}
 

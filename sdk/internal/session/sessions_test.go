@@ -1074,3 +1074,11 @@ func TestEndedWhenDiscarded(t *testing.T) {
 		t.Error("a store that was discarded has not ended")
 	}
 }
+
+// The last call may have been the last for days: its login ends all the same.
+func TestUnusedStoresGoWithoutACall(t *testing.T) {
+	w := newWorld(t, Options{Idle: 50 * time.Millisecond}, config(1))
+	defer w.close()
+
+	w.awaitClosed(w.once(callFor(1)))
+}

@@ -22,6 +22,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/bulkhead"
 	"github.com/external-secrets/eso/core/internal/fetch"
 	"github.com/external-secrets/eso/core/internal/meter"
+	"github.com/external-secrets/eso/core/internal/notice"
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/reference"
 	"github.com/external-secrets/eso/core/internal/render"
@@ -86,6 +87,7 @@ type Reconciler struct {
 	manifests  *apply.Manifests
 	kinds      *kinds
 	references *reference.Watcher
+	notices    *notice.Notices
 	memory     *fetch.Memory
 	backoff    *retry.Backoff
 	repairs    *retry.Pace
@@ -111,6 +113,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
+	r.notices = notice.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
 	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
 
 	return r
@@ -194,6 +197,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
+	r.listen(ctx, s)
+
 	due := plan.Decide(es, r.state(s))
 	if due.Now {
 		return r.sync(ctx, s, due)
@@ -251,7 +256,7 @@ func (r *Reconciler) state(s *attempt) plan.State {
 		intact = false
 	}
 
-	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Now: r.now()}
+	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Told: r.notices.Told(s.name), Now: r.now()}
 }
 
 // skip leaves an ExternalSecret to another operator where one of its stores
@@ -293,6 +298,52 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 	r.references.Want(s.name, keys...)
 
 	return waits
+}
+
+// listen has the stores watched whose backends tell of changes, for an
+// ExternalSecret that refreshes at all. A store that cannot be watched now is
+// read by the interval.
+func (r *Reconciler) listen(ctx context.Context, s *attempt) {
+	var wants []notice.Want
+
+	if plan.Refreshes(s.es) {
+		for _, batch := range s.plan.Batches {
+			watchers, ok := r.Openers[batch.Store.APIVersion].(source.Watchers)
+			if !ok {
+				continue
+			}
+
+			open := func(ctx context.Context) (source.Watcher, error) {
+				return watchers.Watcher(ctx, batch.Store, s.es.Namespace)
+			}
+
+			watcher, err := open(ctx)
+			if err != nil || watcher == nil {
+				continue
+			}
+
+			wants = append(wants, notice.Want{Name: watcher.Watched(), Open: open, Keys: keysOf(batch)})
+		}
+	}
+
+	r.notices.Want(s.name, wants...)
+}
+
+// keysOf are the keys that a batch reads; nil where it searches.
+func keysOf(batch plan.Batch) []string {
+	if len(batch.Finds) > 0 {
+		return nil
+	}
+
+	keys := make([]string, 0, len(batch.Reads))
+
+	for _, read := range batch.Reads {
+		if !slices.Contains(keys, read.Key) {
+			keys = append(keys, read.Key)
+		}
+	}
+
+	return keys
 }
 
 // waiting tells that the target does not exist. A Secret's coming is watched;
@@ -473,6 +524,8 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	began = r.now()
 
+	r.notices.Reading(s.name)
+
 	values, answers, err := opened.Fetch(ctx, last)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -578,6 +631,7 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 	r.kinds.want(name, schema.GroupVersionKind{})
 	r.written.forget(name)
 	r.references.Want(name)
+	r.notices.Forget(name)
 	r.Meter.Forget(name)
 }
 

@@ -114,6 +114,7 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
 		r.references.Stop()
+		r.notices.Stop()
 
 		return nil
 	})); err != nil {

@@ -21,6 +21,6 @@ var (
 func main() {
 	os.Exit(server.Main(provider.Provider{
 		Name: "fake", Version: version, Commit: commit,
-		Kinds: []provider.Kind{provider.StoreKind(v2alpha1.AddToScheme, store.New)},
+		Kinds: []provider.Kind{provider.StoreKind(v2alpha1.AddToScheme, store.NewMemory().Open)},
 	}))
 }

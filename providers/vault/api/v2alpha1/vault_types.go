@@ -67,12 +67,66 @@ type VaultSpec struct {
 	// +optional
 	CAProvider *metav1alpha1.CASource `json:"caProvider,omitempty"`
 
+	// TLS is what the client shows to a server that asks for a certificate.
+	// +optional
+	TLS *VaultClientTLS `json:"tls,omitempty"`
+
+	// Headers go with every request. Vault's own, which begin with X-Vault-, are
+	// not among them, but for X-Vault-Inconsistent.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.lowerAscii().startsWith('x-vault-') || name.lowerAscii() == 'x-vault-inconsistent')",message="Vault's own headers are set by other fields"
+	Headers map[string]string `json:"headers,omitempty"`
+
+	// ReadYourWrites makes reads see what was written before, whichever node of
+	// a Vault Enterprise cluster answers.
+	// +optional
+	ReadYourWrites bool `json:"readYourWrites,omitempty"`
+
+	// ForwardInconsistent makes a node of a Vault Enterprise cluster that lags
+	// behind ask the active one, with readYourWrites.
+	// +optional
+	ForwardInconsistent bool `json:"forwardInconsistent,omitempty"`
+
+	// Deletion says what a PushSecret that deletes does on an engine of version
+	// 2: Destroy, the default, removes all versions and the metadata; SoftDelete
+	// deletes the latest version, which Vault can restore.
+	// +optional
+	Deletion VaultDeletion `json:"deletion,omitempty"`
+
+	// RequestsPerSecond is how many requests a second are made to the server
+	// through this config. Absent means any number.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000
+	RequestsPerSecond *int32 `json:"requestsPerSecond,omitempty"`
+
 	// Auth says how to log in.
 	Auth VaultAuth `json:"auth"`
 }
 
+// VaultDeletion of a secret.
+// +kubebuilder:validation:Enum=Destroy;SoftDelete
+type VaultDeletion string
+
+const (
+	// VaultDestroy removes all versions and the metadata.
+	VaultDestroy VaultDeletion = "Destroy"
+	// VaultSoftDelete deletes the latest version.
+	VaultSoftDelete VaultDeletion = "SoftDelete"
+)
+
+// VaultClientTLS names a client certificate.
+type VaultClientTLS struct {
+	// CertSecretRef names a key with the certificate, in PEM.
+	CertSecretRef metav1alpha1.SecretKeySelector `json:"certSecretRef"`
+
+	// KeySecretRef names a key with its private key, in PEM.
+	KeySecretRef metav1alpha1.SecretKeySelector `json:"keySecretRef"`
+}
+
 // VaultAuth says how to log in. Exactly one method is set.
-// +kubebuilder:validation:XValidation:rule="has(self.tokenSecretRef) != has(self.kubernetes)",message="exactly one of tokenSecretRef and kubernetes must be set"
+// +kubebuilder:validation:XValidation:rule="[has(self.tokenSecretRef), has(self.appRole), has(self.kubernetes), has(self.ldap), has(self.jwt), has(self.cert), has(self.userPass), has(self.iam), has(self.gcp)].filter(set, set).size() == 1",message="exactly one of tokenSecretRef, appRole, kubernetes, ldap, jwt, cert, userPass, iam and gcp must be set"
 type VaultAuth struct {
 	// Namespace of Vault Enterprise to log in to. Absent means that of the
 	// engine.
@@ -84,14 +138,66 @@ type VaultAuth struct {
 	// +optional
 	TokenSecretRef *metav1alpha1.SecretKeySelector `json:"tokenSecretRef,omitempty"`
 
+	// AppRole logs in with a role's id and a secret id.
+	// +optional
+	AppRole *VaultAppRoleAuth `json:"appRole,omitempty"`
+
 	// Kubernetes logs in with a ServiceAccount's token.
 	// +optional
 	Kubernetes *VaultKubernetesAuth `json:"kubernetes,omitempty"`
+
+	// LDAP logs in with a user's name and password.
+	// +optional
+	LDAP *VaultPasswordAuth `json:"ldap,omitempty"`
+
+	// JWT logs in with a JSON web token.
+	// +optional
+	JWT *VaultJWTAuth `json:"jwt,omitempty"`
+
+	// Cert logs in with a TLS certificate.
+	// +optional
+	Cert *VaultCertAuth `json:"cert,omitempty"`
+
+	// UserPass logs in with a user's name and password.
+	// +optional
+	UserPass *VaultPasswordAuth `json:"userPass,omitempty"`
+
+	// IAM logs in with an identity of AWS.
+	// +optional
+	IAM *VaultIAMAuth `json:"iam,omitempty"`
+
+	// GCP logs in with a service account of Google Cloud.
+	// +optional
+	GCP *VaultGCPAuth `json:"gcp,omitempty"`
+}
+
+// VaultAppRoleAuth logs in with the id of a role, given here or in a Secret,
+// and a secret id.
+// +kubebuilder:validation:XValidation:rule="has(self.roleId) != has(self.roleRef)",message="exactly one of roleId and roleRef must be set"
+type VaultAppRoleAuth struct {
+	// Path where the auth method is mounted. Absent means approle.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// RoleID of the role.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	RoleID string `json:"roleId,omitempty"`
+
+	// RoleRef names a key with the id of the role.
+	// +optional
+	RoleRef *metav1alpha1.SecretKeySelector `json:"roleRef,omitempty"`
+
+	// SecretRef names a key with the secret id.
+	SecretRef metav1alpha1.SecretKeySelector `json:"secretRef"`
 }
 
 // VaultKubernetesAuth logs in with a ServiceAccount's token: that of
-// serviceAccountRef, or that in secretRef.
-// +kubebuilder:validation:XValidation:rule="has(self.serviceAccountRef) != has(self.secretRef)",message="exactly one of serviceAccountRef and secretRef must be set"
+// serviceAccountRef, or that in secretRef; with neither that of the provider's
+// own Pod, where whoever runs the provider allows it to the namespace.
+// +kubebuilder:validation:XValidation:rule="!(has(self.serviceAccountRef) && has(self.secretRef))",message="at most one of serviceAccountRef and secretRef may be set"
 type VaultKubernetesAuth struct {
 	// MountPath of the auth method. Absent means kubernetes.
 	// +optional
@@ -111,6 +217,167 @@ type VaultKubernetesAuth struct {
 	// SecretRef names a key with a token.
 	// +optional
 	SecretRef *metav1alpha1.SecretKeySelector `json:"secretRef,omitempty"`
+}
+
+// VaultPasswordAuth logs in with a user's name and password.
+type VaultPasswordAuth struct {
+	// Path where the auth method is mounted. Absent means ldap or userpass.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// Username to log in with.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Username string `json:"username"`
+
+	// SecretRef names a key with the password.
+	SecretRef metav1alpha1.SecretKeySelector `json:"secretRef"`
+}
+
+// VaultJWTAuth logs in with a JSON web token: that in secretRef, or one that is
+// requested for a ServiceAccount.
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.kubernetesServiceAccountToken)",message="exactly one of secretRef and kubernetesServiceAccountToken must be set"
+type VaultJWTAuth struct {
+	// Path where the auth method is mounted. Absent means jwt.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// Role to log in to. Absent means the method's default role.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Role string `json:"role,omitempty"`
+
+	// SecretRef names a key with a token.
+	// +optional
+	SecretRef *metav1alpha1.SecretKeySelector `json:"secretRef,omitempty"`
+
+	// KubernetesServiceAccountToken requests a token of a ServiceAccount.
+	// +optional
+	KubernetesServiceAccountToken *VaultServiceAccountToken `json:"kubernetesServiceAccountToken,omitempty"`
+}
+
+// VaultServiceAccountToken requests a token of a ServiceAccount.
+type VaultServiceAccountToken struct {
+	// ServiceAccountRef names the ServiceAccount; its tokens have audience vault
+	// unless the reference names others.
+	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
+}
+
+// VaultCertAuth logs in with a TLS certificate, which secures the connection
+// for everything else, too.
+type VaultCertAuth struct {
+	// Path where the auth method is mounted. Absent means cert.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// VaultRole is the name of the certificate role. Absent means that Vault
+	// looks for one that fits.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	VaultRole string `json:"vaultRole,omitempty"`
+
+	// ClientCert names a key with the certificate, in PEM.
+	ClientCert metav1alpha1.SecretKeySelector `json:"clientCert"`
+
+	// SecretRef names a key with its private key, in PEM.
+	SecretRef metav1alpha1.SecretKeySelector `json:"secretRef"`
+}
+
+// VaultIAMAuth logs in with an identity of AWS: static keys, a role by a
+// ServiceAccount's token, or with neither the provider's own, where whoever runs
+// the provider allows it to the namespace.
+// +kubebuilder:validation:XValidation:rule="!(has(self.secretRef) && has(self.jwt))",message="at most one of secretRef and jwt may be set"
+// +kubebuilder:validation:XValidation:rule="!has(self.jwt) || has(self.role)",message="jwt needs the role that it stands for"
+type VaultIAMAuth struct {
+	// Path where the auth method is mounted. Absent means aws.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// VaultRole to log in to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	VaultRole string `json:"vaultRole"`
+
+	// Region whose STS answers for the identity. Absent means us-east-1.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,64}$`
+	Region string `json:"region,omitempty"`
+
+	// Role is the ARN of a role to assume: by the token where jwt is set, else
+	// by the identity.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2048
+	Role string `json:"role,omitempty"`
+
+	// ExternalID that the role asks for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1224
+	ExternalID string `json:"externalID,omitempty"`
+
+	// VaultAWSIAMServerID is the header that the server asks for, so that a
+	// request made for another is of no use to it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	VaultAWSIAMServerID string `json:"vaultAwsIamServerID,omitempty"`
+
+	// SecretRef names keys with static credentials.
+	// +optional
+	SecretRef *VaultAWSKeys `json:"secretRef,omitempty"`
+
+	// JWT assumes the role with a ServiceAccount's token.
+	// +optional
+	JWT *VaultAWSToken `json:"jwt,omitempty"`
+}
+
+// VaultAWSKeys are static credentials.
+type VaultAWSKeys struct {
+	// AccessKeyIDSecretRef names a key with the id of the access key.
+	AccessKeyIDSecretRef metav1alpha1.SecretKeySelector `json:"accessKeyIDSecretRef"`
+
+	// SecretAccessKeySecretRef names a key with the secret access key.
+	SecretAccessKeySecretRef metav1alpha1.SecretKeySelector `json:"secretAccessKeySecretRef"`
+
+	// SessionTokenSecretRef names a key with the session token, of temporary
+	// credentials.
+	// +optional
+	SessionTokenSecretRef *metav1alpha1.SecretKeySelector `json:"sessionTokenSecretRef,omitempty"`
+}
+
+// VaultAWSToken is a ServiceAccount's token that AWS accepts.
+type VaultAWSToken struct {
+	// ServiceAccountRef names the ServiceAccount; its tokens have audience
+	// sts.amazonaws.com unless the reference names others.
+	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
+}
+
+// VaultGCPAuth logs in with a service account of Google Cloud: by its key, or
+// without one as the instance that the provider runs on, where whoever runs the
+// provider allows it to the namespace.
+type VaultGCPAuth struct {
+	// Path where the auth method is mounted. Absent means gcp.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Path string `json:"path,omitempty"`
+
+	// Role to log in to.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Role string `json:"role"`
+
+	// SecretRef names the key of a service account.
+	// +optional
+	SecretRef *VaultGCPKey `json:"secretRef,omitempty"`
+}
+
+// VaultGCPKey is the key of a service account.
+type VaultGCPKey struct {
+	// SecretAccessKeySecretRef names a key with the service account's key, the
+	// JSON file that Google Cloud gives.
+	SecretAccessKeySecretRef metav1alpha1.SecretKeySelector `json:"secretAccessKeySecretRef"`
 }
 
 // VaultList is a list of Vaults.

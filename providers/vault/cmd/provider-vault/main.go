@@ -18,8 +18,11 @@ var (
 )
 
 func main() {
+	vault := store.NewBackend()
+
 	os.Exit(server.Main(provider.Provider{
 		Name: "vault", Version: version, Commit: commit,
-		Kinds: []provider.Kind{provider.StoreKind(v2alpha1.AddToScheme, store.New)},
+		Kinds: []provider.Kind{provider.StoreKind(v2alpha1.AddToScheme, vault.Open)},
+		Flags: vault.Flags,
 	}))
 }

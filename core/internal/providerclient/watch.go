@@ -1,0 +1,83 @@
+package providerclient
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+)
+
+const (
+	// standTimeout bounds the wait until a watch stands.
+	standTimeout = time.Minute
+	// maxChanged bounds the keys of one answer of a watch.
+	maxChanged = 10_000
+)
+
+// Watch calls tell with every change of a secret of the store until ctx or the
+// watch ends, and gives the reason. stands is true once, in the first call, and
+// says that from now on all changes are told.
+func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stands bool, keys []string, resync bool) error) (err error) {
+	call, _ = proto.Clone(call).(*pb.CallContext)
+	call.RequestId = NewRequestID()
+
+	began := time.Now()
+	defer func() { c.watched(ctx, began, err) }()
+
+	release := c.conn.watch()
+	defer release()
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+
+	ctx, shown, err := c.identified(ctx, call.GetRequestId())
+	if err != nil {
+		return err
+	}
+
+	late := time.AfterFunc(standTimeout, func() { cancel(context.DeadlineExceeded) })
+	defer late.Stop()
+
+	stream, err := pb.NewSecretStoreClient(c.conn.grpc).Watch(ctx, &pb.WatchRequest{Context: call})
+	if err != nil {
+		return c.failed(call.GetRequestId(), shown, err)
+	}
+
+	for first := true; ; first = false {
+		answer, err := stream.Recv()
+
+		switch {
+		case err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
+			return &Error{Code: codes.DeadlineExceeded, Reason: pb.ReasonUnavailable, RequestID: call.GetRequestId(), Message: "the provider does not say that the watch stands"}
+		case err != nil:
+			return c.failed(call.GetRequestId(), shown, err)
+		case first && len(answer.GetKeys()) > 0:
+			return breach(call.GetRequestId(), "keys before it said that the watch stands")
+		case len(answer.GetKeys()) > maxChanged:
+			return breach(call.GetRequestId(), "%d keys in one answer of a watch, more than %d", len(answer.GetKeys()), maxChanged)
+		}
+
+		if first {
+			late.Stop()
+		}
+
+		if err := tell(first, answer.GetKeys(), answer.GetResync()); err != nil {
+			return err
+		}
+	}
+}
+
+// watched counts a watch that ended; that nobody wanted it any more is no
+// failure.
+func (c *Client) watched(ctx context.Context, began time.Time, err error) {
+	code := codes.OK
+	if typed, ok := errors.AsType[*Error](err); ok && ctx.Err() == nil {
+		code = typed.Code
+	}
+
+	c.called(c.name(), "Watch", code.String(), time.Since(began))
+}

@@ -1,0 +1,228 @@
+package tests
+
+import (
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
+)
+
+// request asks Vault as its administrator.
+func ask(t *testing.T, method, path string, body map[string]any) map[string]any {
+	t.Helper()
+
+	answer, err := backend.Request(t.Context(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return answer
+}
+
+// Each login that a Vault without a cloud can offer, by the provider against
+// the real thing. Those of AWS, Google Cloud, LDAP and TLS certificates are
+// tested in the provider's own package.
+func TestVaultLogins(t *testing.T) {
+	ns := newNamespace(t)
+	write(t, "secret/"+ns+"/db", map[string]any{"password": "s3cret"})
+	ask(t, http.MethodPost, "sys/policies/acl/"+ns, map[string]any{"policy": fmt.Sprintf(`path "secret/data/%s/*" { capabilities = ["read"] }`, ns)})
+
+	policies := map[string]any{"token_policies": []string{ns}, "token_ttl": "1m"}
+
+	secret := func(name, value string) {
+		t.Helper()
+
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, StringData: map[string]string{"value": value}}
+		if err := product.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	if err := product.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, mount := range []string{"approle", "userpass", "jwt"} {
+		ask(t, http.MethodPost, "sys/auth/"+ns+"-"+mount, map[string]any{"type": mount})
+	}
+
+	approle := "auth/" + ns + "-approle/role/app"
+	ask(t, http.MethodPost, approle, policies)
+
+	roleID := dig(t, ask(t, http.MethodGet, approle+"/role-id", nil), "role_id")
+	secretID := dig(t, ask(t, http.MethodPost, approle+"/secret-id", nil), "secret_id")
+
+	secret("role-id", roleID)
+	secret("secret-id", secretID+"\n")
+
+	user := map[string]any{"password": "pass word"}
+	maps.Copy(user, policies)
+	ask(t, http.MethodPost, "auth/"+ns+"-userpass/users/app", user)
+	secret("password", "pass word\n")
+
+	ask(t, http.MethodPost, "auth/"+ns+"-jwt/config", map[string]any{"jwt_validation_pubkeys": accountKeys(t)})
+
+	role := map[string]any{"role_type": "jwt", "user_claim": "sub", "bound_audiences": []string{"vault"}, "bound_subject": "system:serviceaccount:" + ns + ":app"}
+	maps.Copy(role, policies)
+	ask(t, http.MethodPost, "auth/"+ns+"-jwt/role/app", role)
+
+	for name, auth := range map[string]string{
+		"approle":     `appRole: {path: NS-approle, roleId: ROLE, secretRef: {name: secret-id, key: value}}`,
+		"approle-ref": `appRole: {path: NS-approle, roleRef: {name: role-id, key: value}, secretRef: {name: secret-id, key: value}}`,
+		"userpass":    `userPass: {path: NS-userpass, username: app, secretRef: {name: password, key: value}}`,
+		"jwt":         `jwt: {path: NS-jwt, role: app, kubernetesServiceAccountToken: {serviceAccountRef: {name: app}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			apply(t, ns, strings.NewReplacer("NAME", name, "SERVER", backend.Address(), "AUTH", strings.ReplaceAll(auth, "ROLE", roleID)).Replace(`
+apiVersion: provider.secretstore.external-secrets.io/v2alpha1
+kind: Vault
+metadata:
+  name: NAME
+spec:
+  server: SERVER
+  path: secret
+  auth:
+    AUTH
+---
+apiVersion: secretstore.external-secrets.io/v2alpha1
+kind: SecretStore
+metadata:
+  name: NAME
+spec:
+  providerConfig:
+    providerRef: {kind: Vault, name: NAME}
+`))
+			apply(t, ns, strings.ReplaceAll(simpleES(name, name), "key: db", "key: NS/db"))
+			storeCondition(t, secretStore(ns, name), v2alpha1.ReasonValid)
+			holds(t, ns, name, "password", "s3cret")
+		})
+	}
+}
+
+// dig gives a text of an answer's data.
+func dig(t *testing.T, answer map[string]any, field string) string {
+	t.Helper()
+
+	data, _ := answer["data"].(map[string]any)
+
+	text, ok := data[field].(string)
+	if !ok {
+		t.Fatalf("the answer has no data.%s", field)
+	}
+
+	return text
+}
+
+// accountKeys are the keys that sign ServiceAccounts' tokens, in PEM.
+func accountKeys(t *testing.T) []string {
+	t.Helper()
+
+	raw, err := product.Clientset.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var set jose.JSONWebKeySet
+	if err := json.Unmarshal(raw, &set); err != nil {
+		t.Fatal(err)
+	}
+
+	keys := make([]string, 0, len(set.Keys))
+
+	for _, key := range set.Keys {
+		der, err := x509.MarshalPKIXPublicKey(key.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		keys = append(keys, string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})))
+	}
+
+	return keys
+}
+
+// vaultCalls counts the requests that came to Vault, but for the test's own.
+func vaultCalls() int {
+	n := 0
+	for _, count := range backend.Requests() {
+		n += count
+	}
+
+	return n
+}
+
+// A hundred users of one key cost about one, and a credential that ended costs
+// little until there is another.
+func TestVaultCredentials(t *testing.T) {
+	ns := newNamespace(t)
+	write(t, "secret/"+ns+"/db", map[string]any{"p1": "1", "p2": "2", "p3": "3", "p4": "4", "p5": "5"})
+
+	token := func(body map[string]any) string {
+		t.Helper()
+
+		auth, _ := ask(t, http.MethodPost, "auth/token/create", body)["auth"].(map[string]any)
+		created, _ := auth["client_token"].(string)
+
+		return created
+	}
+
+	set := func(value string) {
+		if _, err := product.Kubectl(t.Context(), "", "-n", ns, "patch", "secret", "vault-token", "-p", `{"stringData":{"token":"`+value+`"}}`); err != nil {
+			t.Fatal("cannot patch the token's Secret")
+		}
+	}
+
+	root := map[string]any{"policies": []string{"root"}}
+	current := token(root)
+	vaultStore(t, ns, current)
+	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
+
+	before, began := vaultCalls(), time.Now()
+
+	gather(t, ns, "store", ns+"/db", 10*time.Second)
+	inSync(t, ns, began)
+	t.Logf("the first sync of %d ExternalSecrets with 5 properties of one key: %d requests to Vault", crowd, vaultCalls()-before)
+
+	fresh := func() {
+		current = token(root)
+		set(current)
+	}
+
+	// replace puts another token in the Secret, and ends the one in use, which
+	// would do for another minute.
+	replace := func(value string) {
+		old := current
+		current = value
+		set(value)
+		ask(t, http.MethodPost, "auth/token/revoke", map[string]any{"token": old})
+	}
+
+	for _, c := range []struct {
+		name string
+		fail func()
+	}{
+		{"wrong", func() { replace("wrong-token") }},
+		{"revoked", func() { ask(t, http.MethodPost, "auth/token/revoke", map[string]any{"token": current}) }},
+		{"expired", func() {
+			replace(token(map[string]any{"policies": []string{"root"}, "ttl": "3s", "explicit_max_ttl": "3s"}))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			credential{
+				fail: c.fail, mend: fresh, calls: vaultCalls, budget: 120,
+				texts: []string{"Vault", "Unauthenticated"}, secrets: []string{current, "wrong-token"},
+			}.suffers(t, ns)
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
+)
+
+// Memory keeps what is pushed, by config, as long as the process lives.
+type Memory struct {
+	mu      sync.Mutex
+	configs map[types.UID]map[string]written
+}
+
+// written is what was pushed to a key, or that it was deleted.
+type written struct {
+	value   []byte
+	owner   string
+	deleted bool
+}
+
+// NewMemory makes an empty one.
+func NewMemory() *Memory { return &Memory{configs: map[types.UID]map[string]written{}} }
+
+// Open makes the store of a config.
+func (m *Memory) Open(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+
+	pushed, ok := m.configs[config.UID]
+	if !ok {
+		pushed = map[string]written{}
+		m.configs[config.UID] = pushed
+	}
+
+	return &Store{spec: config.Spec, memory: m, pushed: pushed}, nil
+}
+
+// Push remembers a value. What the config lists has no owner.
+func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
+	if _, err := provider.DecodeSettings[struct{}](push.Settings); err != nil {
+		return provider.Pushed{}, err
+	}
+
+	if err := s.misbehave(ctx); err != nil {
+		return provider.Pushed{}, err
+	}
+
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+
+	before, owner, there := s.state(push.Key)
+
+	if push.IfNotExists && there && (push.Property == "" || document.Has(before, push.Property)) {
+		return provider.Pushed{Revision: revision(before)}, nil
+	}
+
+	switch {
+	case !there, owner == push.Owner, owner == "" && push.Adopt:
+	case owner == "":
+		return provider.Pushed{}, provider.NotOwned("secret %q stands in the config: adopt it, or write another key", push.Key)
+	default:
+		return provider.Pushed{}, provider.NotOwned("secret %q belongs to another owner", push.Key)
+	}
+
+	value := push.Value
+	if push.Property != "" && !document.Holds(before, push.Property, push.Value) {
+		made, err := document.Set(push.Key, before, push.Property, push.Value)
+		if err != nil {
+			return provider.Pushed{}, err
+		}
+
+		value = made
+	} else if push.Property != "" {
+		value = before
+	}
+
+	if there && owner == push.Owner && bytes.Equal(before, value) {
+		return provider.Pushed{Revision: revision(before)}, nil
+	}
+
+	s.pushed[push.Key] = written{value: value, owner: push.Owner}
+
+	return provider.Pushed{Changed: true, Revision: revision(value)}, nil
+}
+
+// Delete forgets a value that was pushed.
+func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, error) {
+	if err := s.misbehave(ctx); err != nil {
+		return false, err
+	}
+
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+
+	before, owner, there := s.state(deletion.Key)
+
+	switch {
+	case !there, deletion.Property != "" && !document.Has(before, deletion.Property):
+		return false, nil
+	case owner != deletion.Owner:
+		return false, provider.NotOwned("secret %q belongs to another owner, or stands in the config", deletion.Key)
+	}
+
+	if deletion.Property != "" {
+		rest, left, err := document.Remove(deletion.Key, before, deletion.Property)
+		if err != nil {
+			return false, err
+		}
+
+		if left {
+			s.pushed[deletion.Key] = written{value: rest, owner: owner}
+
+			return true, nil
+		}
+	}
+
+	// Also where the config lists it.
+	s.pushed[deletion.Key] = written{deleted: true}
+
+	return true, nil
+}
+
+// Exists tells whether a secret, or a property of it, is there.
+func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
+	found, err := s.fetch(ctx, key, "", false)
+
+	switch {
+	case err != nil && provider.AsError(err).Code == codes.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	default:
+		return property == "" || document.Has(found.Raw, property), nil
+	}
+}
+
+// state is the latest value of a key, whose it is, and whether it is there.
+func (s *Store) state(key string) (value []byte, owner string, there bool) {
+	if last, ok := s.pushed[key]; ok {
+		return last.value, last.owner, !last.deleted
+	}
+
+	if listed, _ := s.find(key, ""); listed != nil {
+		return raw(listed), "", true
+	}
+
+	return nil, "", false
+}
+
+// latest is what was pushed to a key last; ok tells whether anything was.
+func (s *Store) latest(key string) (last written, ok bool) {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+
+	last, ok = s.pushed[key]
+
+	return last, ok
+}
+
+// keys are those that were pushed and are there.
+func (s *Store) keys() []string {
+	s.memory.mu.Lock()
+	defer s.memory.mu.Unlock()
+
+	var keys []string
+
+	for key, last := range s.pushed {
+		if !last.deleted {
+			keys = append(keys, key)
+		}
+	}
+
+	return keys
+}

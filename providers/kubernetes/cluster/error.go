@@ -1,0 +1,84 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/backend"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+// Error makes an API server's refusal one of the protocol. What says what was
+// done, such as `read Secret "a"`. An answer is quoted only where it is an API
+// server's own status: anything else could be a page of whatever network the
+// provider is in.
+func Error(what string, err error) error {
+	var (
+		typed  *provider.Error
+		status apierrors.APIStatus
+	)
+
+	if large, ok := backend.TooLarge(err); ok {
+		return large
+	}
+
+	switch {
+	case errors.As(err, &typed):
+		return typed
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return err
+	case !errors.As(err, &status):
+		return provider.Unavailable("cannot %s: the API server does not answer: %v", what, err)
+	}
+
+	answer := status.Status()
+	own := !apierrors.IsUnexpectedServerError(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+
+	because := http.StatusText(int(answer.Code))
+	if own && answer.Message != "" {
+		because = brief(answer.Message)
+	}
+
+	switch {
+	// That an object is absent is proven by a status that names it.
+	case apierrors.IsNotFound(err) && own && answer.Details != nil && answer.Details.Name != "":
+		return provider.NotFound("cannot %s: %s", what, because)
+	case apierrors.IsNotFound(err):
+		return provider.InvalidConfig("cannot %s: the server knows no such path: %s", what, because)
+	case apierrors.IsUnauthorized(err):
+		return provider.Unauthenticated("cannot %s: the API server refuses the login: %s", what, because)
+	case apierrors.IsForbidden(err):
+		return provider.AccessDenied("cannot %s: %s", what, because)
+	case apierrors.IsConflict(err):
+		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: somebody else writes it at the same time", what)}
+	case apierrors.IsTooManyRequests(err):
+		seconds, _ := apierrors.SuggestsClientDelay(err)
+
+		return provider.Throttled(time.Duration(seconds)*time.Second, "cannot %s: the API server is asked too often", what)
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err):
+		return provider.InvalidRequest("cannot %s: the API server refuses: %s", what, http.StatusText(int(answer.Code)))
+	default:
+		return provider.Unavailable("cannot %s: the API server answers %d: %s", what, answer.Code, because)
+	}
+}
+
+// brief puts an API server's words on one line of bounded length.
+func brief(text string) string {
+	const most = 300
+
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "..."
+	}
+
+	return text
+}

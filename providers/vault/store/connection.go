@@ -1,0 +1,189 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/vault/api"
+
+	"github.com/external-secrets/eso/sdk/backend"
+	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
+)
+
+// connection is what the stores share that reach the same server in the same
+// way, with the same credentials: connections and the login.
+type connection struct {
+	digest string
+	http   *http.Client
+	login  *login
+
+	// Of connections.
+	users int
+}
+
+// connections are those of a process.
+type connections struct {
+	mu     sync.Mutex
+	shared map[string]*connection
+}
+
+// acquire gives the connection of a digest, which dial makes if there is none.
+// It must be released.
+func (c *connections) acquire(digest string, dial func() (*connection, error)) (*connection, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if shared, ok := c.shared[digest]; ok {
+		shared.users++
+
+		return shared, nil
+	}
+
+	made, err := dial()
+	if err != nil {
+		return nil, err
+	}
+
+	made.digest, made.users = digest, 1
+	c.shared[digest] = made
+
+	return made, nil
+}
+
+// forget makes later stores connect anew: Vault no longer accepts the login.
+func (c *connections) forget(old *connection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if c.shared[old.digest] == old {
+		delete(c.shared, old.digest)
+	}
+}
+
+// release ends a store's use; the last one revokes the login.
+func (c *connections) release(ctx context.Context, used *connection) error {
+	c.mu.Lock()
+
+	used.users--
+	last := used.users == 0
+
+	if last && c.shared[used.digest] == used {
+		delete(c.shared, used.digest)
+	}
+	c.mu.Unlock()
+
+	if !last {
+		return nil
+	}
+
+	defer used.http.CloseIdleConnections()
+
+	return used.login.revoke(ctx)
+}
+
+// newHTTPClient makes the client of a connection.
+func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x509.CertPool, certificate *tls.Certificate) *http.Client {
+	transport, _ := http.DefaultTransport.(*http.Transport)
+	transport = transport.Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	transport.MaxIdleConnsPerHost = 16
+
+	if certificate != nil {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
+	}
+
+	options := backend.Options{Base: drained{transport}, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
+	if spec.RequestsPerSecond != nil {
+		options.RequestsPerSecond = int(*spec.RequestsPerSecond)
+	}
+
+	return &http.Client{
+		Transport: backend.NewTransport(options),
+		// Vault's library follows the one redirect of a standby server, and
+		// never from HTTPS to HTTP. Package http would follow any, and take
+		// the token along.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// operation names a request, as ESO v1's metrics do where they can.
+func operation(r *http.Request) string {
+	path := strings.TrimPrefix(r.URL.Path, "/v1/")
+
+	switch {
+	case path == "auth/token/lookup-self":
+		return "LookupSelf"
+	case path == "auth/token/renew-self":
+		return "RenewSelf"
+	case path == "auth/token/revoke-self":
+		return "RevokeSelf"
+	case strings.HasPrefix(path, "auth/"):
+		return "Login"
+	case strings.HasPrefix(path, "sys/"):
+		return "LookupMount"
+	case r.URL.Query().Has("list"):
+		return "ListSecrets"
+	case r.Method == http.MethodGet:
+		return "ReadSecretData"
+	case r.Method == http.MethodDelete:
+		return "DeleteSecret"
+	default:
+		return "WriteSecretData"
+	}
+}
+
+// newClient makes a client of Vault's library, without a token.
+func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1.VaultSpec) (*api.Client, error) {
+	retries, interval := defaultRetries, defaultInterval
+	if env.Retry.MaxRetries != nil {
+		retries = *env.Retry.MaxRetries
+	}
+
+	if env.Retry.Interval > 0 {
+		interval = env.Retry.Interval
+	}
+
+	client, err := api.NewClient(&api.Config{
+		Address:        spec.Server,
+		HttpClient:     httpClient,
+		MaxRetries:     retries,
+		MinRetryWait:   interval,
+		MaxRetryWait:   max(interval, maxInterval),
+		Timeout:        requestTimeout,
+		CheckRetry:     retry,
+		Backoff:        backoff,
+		ReadYourWrites: spec.ReadYourWrites,
+	})
+	if err != nil {
+		return nil, provider.InvalidConfig("spec.server: %v", err)
+	}
+
+	// The library takes token and namespace from the environment: a store has
+	// those of its config and no others.
+	client.ClearToken()
+	client.ClearNamespace()
+
+	for name, value := range spec.Headers {
+		if own := strings.ToLower(name); strings.HasPrefix(own, "x-vault-") && own != "x-vault-inconsistent" {
+			return nil, provider.InvalidConfig("spec.headers: %q is set by another field", name)
+		}
+
+		client.AddHeader(name, value)
+	}
+
+	if spec.ForwardInconsistent {
+		client.AddHeader("X-Vault-Inconsistent", "forward-active-node")
+	}
+
+	if spec.Namespace != "" {
+		client.SetNamespace(spec.Namespace)
+	}
+
+	return client, nil
+}

@@ -1,0 +1,279 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/external-secrets/eso/sdk/backend"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+const (
+	defaultTimeout  = 10 * time.Second
+	defaultRetries  = 2
+	defaultInterval = time.Second
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = 4 << 20
+	// maxRetryAfter bounds how long an API can put us off.
+	maxRetryAfter = time.Hour
+)
+
+// client performs calls.
+type client struct {
+	http     *http.Client
+	timeout  time.Duration
+	retries  int
+	interval time.Duration
+	notFound []int
+	now      func() time.Time
+}
+
+// answer of a call: its status is one of success, 304, or one by which the API
+// says that there is no such secret.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// operation of a request, by its context.
+type operationKey struct{}
+
+func operationOf(request *http.Request) string {
+	operation, _ := request.Context().Value(operationKey{}).(string)
+
+	return operation
+}
+
+// do performs a call and repeats what may be repeated: what has no effect, or
+// the same effect again.
+func (c *client) do(ctx context.Context, call *call) (*answer, error) {
+	retries := c.retries
+	if call.operation == operationPush && call.method != http.MethodPut || call.operation == operationDelete && call.method != http.MethodDelete {
+		retries = 0
+	}
+
+	var (
+		got *answer
+		err error
+	)
+
+	backoff := wait.Backoff{Duration: c.interval, Factor: 2, Steps: retries + 1}
+	ended := wait.ExponentialBackoffWithContext(ctx, backoff, func(ctx context.Context) (bool, error) {
+		got, err = c.once(ctx, call)
+
+		var again *passingError
+
+		return !errors.As(err, &again), nil
+	})
+
+	if got == nil && err == nil {
+		return nil, ended
+	}
+
+	return got, err
+}
+
+// passingError is a failure that may be over in a moment. One that says when to
+// come back is none: the operator repeats it, and waits without keeping anybody.
+type passingError struct{ of *provider.Error }
+
+func (e *passingError) Error() string { return e.of.Error() }
+
+func (e *passingError) Unwrap() error { return e.of }
+
+func (c *client) once(ctx context.Context, call *call) (*answer, error) {
+	attempt, cancel := context.WithTimeout(context.WithValue(ctx, operationKey{}, call.operation), c.timeout)
+	defer cancel()
+
+	var body io.Reader = http.NoBody
+	if call.body != "" {
+		body = strings.NewReader(call.body)
+	}
+
+	request, err := http.NewRequestWithContext(attempt, call.method, call.url.String(), body)
+	if err != nil {
+		return nil, provider.InvalidRequest("%s: the request cannot be made", call.shown)
+	}
+
+	request.Header = call.header
+
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, c.failure(ctx, call, err)
+	}
+	defer response.Body.Close()
+
+	if err := c.refusal(call, response); err != nil {
+		// Read to its end, so that the connection can be used again.
+		_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+
+		return nil, err
+	}
+
+	content, err := io.ReadAll(response.Body)
+	if large, ok := backend.TooLarge(err); ok {
+		large.Message = call.shown + ": " + large.Message
+
+		return nil, large
+	}
+
+	if err != nil {
+		return nil, c.failure(ctx, call, err)
+	}
+
+	return &answer{status: response.StatusCode, header: response.Header, body: content}, nil
+}
+
+// absent tells whether an answer says that there is no such secret.
+func (c *client) absent(status int) bool {
+	return slices.Contains(c.notFound, status)
+}
+
+// refusal says what a status means; nil for one of an answer. What else the API
+// says is not told: nobody knows what it holds.
+func (c *client) refusal(call *call, response *http.Response) error {
+	status := response.StatusCode
+	answers := fmt.Sprintf("%s answers %d", call.shown, status)
+	after := c.retryAfter(response.Header)
+	writes := call.operation == operationPush || call.operation == operationDelete
+
+	switch {
+	case c.absent(status):
+		return nil
+	case status == http.StatusPartialContent:
+		return provider.Unavailable("%s: a part of what was asked for", answers)
+	case status >= 200 && status < 300, status == http.StatusNotModified:
+		return nil
+	case status >= 300 && status < 400:
+		return item(provider.Unavailable("%s: a redirect, which is not followed: put the URL that it leads to into the config", answers))
+	case status == http.StatusUnauthorized, status == http.StatusProxyAuthRequired:
+		return provider.Unauthenticated("%s: it refuses the credentials", answers)
+	case status == http.StatusForbidden:
+		return provider.AccessDenied("%s: it refuses this secret", answers)
+	case status == http.StatusMethodNotAllowed, status == http.StatusNotImplemented:
+		return provider.Unsupported("%s: it does not do this", answers)
+	case status == http.StatusRequestTimeout, status == http.StatusTooEarly:
+		return &passingError{item(provider.Unavailable("%s: it asks for the request once more", answers))}
+	case writes && (status == http.StatusConflict || status == http.StatusPreconditionFailed):
+		return provider.NotOwned("%s: the secret is not this owner's, or was changed in between", answers)
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && after > 0:
+		return provider.Throttled(after, "%s: it is asked too often", answers)
+	case status >= 502 && status <= 504:
+		return &passingError{provider.Unavailable("%s", answers)}
+	case status >= 500:
+		return &passingError{item(provider.Unavailable("%s", answers))}
+	default:
+		return provider.InvalidRequest("%s: it does not understand the request", answers)
+	}
+}
+
+// item makes an error one of the one secret: nothing says that others fail too.
+func item(e *provider.Error) *provider.Error {
+	e.StoreScope = false
+
+	return e
+}
+
+// retryAfter is when the API wants to be asked again; 0 where it does not say.
+func (c *client) retryAfter(header http.Header) time.Duration {
+	given := header.Get("Retry-After")
+
+	if seconds, err := strconv.ParseUint(given, 10, 31); err == nil {
+		return min(time.Duration(seconds)*time.Second, maxRetryAfter)
+	}
+
+	if at, err := http.ParseTime(given); err == nil {
+		return min(max(at.Sub(c.now()), time.Second), maxRetryAfter)
+	}
+
+	return 0
+}
+
+// failure says why there is no answer. The library's own words hold the URL, and
+// what of the answer it did not understand.
+func (c *client) failure(ctx context.Context, call *call, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+
+	if typed, ok := errors.AsType[*provider.Error](err); ok {
+		return typed
+	}
+
+	if refused, ok := errors.AsType[*addressError](err); ok {
+		return refused.invalid(call.shown)
+	}
+
+	reason, lasting := c.reason(err)
+	unavailable := provider.Unavailable("%s: %s", call.shown, reason)
+
+	if lasting {
+		return unavailable
+	}
+
+	return &passingError{unavailable}
+}
+
+// reason says why there is no answer, and whether a moment later would be the
+// same.
+func (c *client) reason(err error) (text string, lasting bool) {
+	var (
+		dns     *net.DNSError
+		verify  *tls.CertificateVerificationError
+		unknown x509.UnknownAuthorityError
+		host    x509.HostnameError
+		expired x509.CertificateInvalidError
+		record  tls.RecordHeaderError
+		op      *net.OpError
+		errno   syscall.Errno
+		network net.Error
+	)
+
+	switch {
+	case errors.As(err, &unknown):
+		return "its certificate is of an unknown authority: set spec.caBundle or spec.caProvider", true
+	case errors.As(err, &host):
+		return "its certificate is not for this host", true
+	case errors.As(err, &expired):
+		return "its certificate is not valid: " + certificateFault(expired), true
+	case errors.As(err, &verify):
+		return "its certificate cannot be verified", true
+	case errors.As(err, &record):
+		return "it does not speak TLS", true
+	case errors.As(err, &op) && op.Op == "remote error":
+		// An alert of TLS; its texts are the library's.
+		return "it ends the TLS handshake: " + op.Err.Error(), true
+	case errors.As(err, &dns) && dns.IsNotFound:
+		return "the host's name is not known", true
+	case errors.As(err, &dns):
+		return "the host's name cannot be resolved", false
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return fmt.Sprintf("it does not answer within %s (spec.timeout)", c.timeout), false
+	case errors.As(err, &errno):
+		return errno.Error(), false
+	default:
+		return "the connection broke, or what came is no answer of HTTP", false
+	}
+}
+
+func certificateFault(e x509.CertificateInvalidError) string {
+	if e.Reason == x509.Expired {
+		return "it has expired, or is not valid yet"
+	}
+
+	return "it may not be used so"
+}

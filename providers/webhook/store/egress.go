@@ -1,0 +1,180 @@
+package store
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+// Egress is where stores may connect to, which whoever runs the provider
+// decides. The zero value allows public addresses only, and no proxy.
+type Egress struct {
+	// Networks that may be reached although they are not public.
+	Networks []netip.Prefix
+	// Proxy takes the proxies that the environment names. A proxy then resolves
+	// names, and decides what may be reached.
+	Proxy bool
+}
+
+// Register adds the flags.
+func (e *Egress) Register(flags *flag.FlagSet) {
+	flags.Func("allow-network", "network, as in 10.1.0.0/16, that stores may reach although it is not public; repeat for more; every user of a Webhook can then send requests there", func(s string) error {
+		network, err := netip.ParsePrefix(s)
+		if err != nil {
+			return fmt.Errorf("%q is no network, such as 10.1.0.0/16", s)
+		}
+
+		e.Networks = append(e.Networks, network.Masked())
+
+		return nil
+	})
+	flags.BoolVar(&e.Proxy, "proxy-from-environment", false, "use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name; a proxy decides by itself what may be reached")
+}
+
+// addressError says that an address may not be reached. It does not name the
+// address: what a name resolves to inside of the network is nobody's to learn.
+type addressError struct{ kind string }
+
+func (e *addressError) Error() string {
+	return "leads to " + e.kind + " address, which this provider does not connect to: whoever runs it allows networks by --allow-network"
+}
+
+// check tells whether an address may be reached.
+func (e *Egress) check(address netip.Addr) error {
+	plain := address.Unmap().WithZone("")
+
+	for _, network := range e.Networks {
+		if network.Contains(plain) {
+			return nil
+		}
+	}
+
+	if kind := special(plain); kind != "" {
+		return &addressError{kind: kind}
+	}
+
+	return nil
+}
+
+// special is what an address is that is not of the public internet; empty for
+// one that is.
+func special(address netip.Addr) string {
+	switch {
+	case address.IsUnspecified():
+		return "an unspecified"
+	case address.IsLoopback():
+		return "a loopback"
+	case address.IsMulticast():
+		return "a multicast"
+	case address.IsLinkLocalUnicast():
+		return "a link-local"
+	case address.IsPrivate():
+		return "a private"
+	}
+
+	networks := reserved4()
+	if address.Is6() {
+		// Of IPv6, public addresses are those below 2000::/3.
+		if !netip.MustParsePrefix("2000::/3").Contains(address) {
+			return "a reserved"
+		}
+
+		networks = reserved6()
+	}
+
+	for network, kind := range networks {
+		if netip.MustParsePrefix(network).Contains(address) {
+			return kind
+		}
+	}
+
+	return ""
+}
+
+// reserved4 are networks of IPv4 that are not public.
+func reserved4() map[string]string {
+	return map[string]string{
+		"0.0.0.0/8":     "an unspecified",
+		"100.64.0.0/10": "a carrier's private",
+		// Azure's, for its virtual machines: the only public one that is meant
+		// for the machine alone.
+		"168.63.129.16/32": "a metadata service's",
+		"192.0.0.0/24":     "a reserved",
+		"192.0.2.0/24":     "a reserved",
+		"192.88.99.0/24":   "a reserved",
+		"198.18.0.0/15":    "a reserved",
+		"198.51.100.0/24":  "a reserved",
+		"203.0.113.0/24":   "a reserved",
+		"240.0.0.0/4":      "a reserved",
+	}
+}
+
+// reserved6 are networks of IPv6 that look public and are not, or lead to an
+// IPv4 address of whatever kind.
+func reserved6() map[string]string {
+	return map[string]string{
+		"2001::/23":     "a tunnel's",
+		"2001:db8::/32": "a reserved",
+		"2002::/16":     "a tunnel's",
+		"3fff::/20":     "a reserved",
+	}
+}
+
+// control is called with each address that is about to be dialled, after names
+// are resolved: a name that leads elsewhere at the second look does not help.
+func (e *Egress) control(_, address string, _ syscall.RawConn) error {
+	parsed, err := netip.ParseAddrPort(address)
+	if err != nil {
+		return &addressError{kind: "an unknown"}
+	}
+
+	return e.check(parsed.Addr())
+}
+
+// checkHost refuses a host that is an address and may not be reached, before
+// anything is dialled.
+func (e *Egress) checkHost(u *url.URL) error {
+	address, err := netip.ParseAddr(u.Hostname())
+	if err != nil {
+		return nil //nolint:nilerr // a name is judged when it is resolved
+	}
+
+	return e.check(address)
+}
+
+// transport connects to where it is allowed to.
+func (e *Egress) transport() *http.Transport {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: e.control}
+
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dialer.DialContext(ctx, network, address)
+		},
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           16,
+		MaxIdleConnsPerHost:    16,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+
+	if e.Proxy {
+		transport.Proxy = http.ProxyFromEnvironment
+	}
+
+	return transport
+}
+
+// invalid makes a refused address a verdict on the config.
+func (e *addressError) invalid(field string) error {
+	return provider.InvalidConfig("%s %s", field, e.Error())
+}

@@ -1,0 +1,491 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/ohler55/ojg/jp"
+
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+const (
+	resultField = "spec.result.jsonPath"
+	// maxDepth bounds how deep an answer may nest where a path is followed into
+	// it: each level is looked at once more.
+	maxDepth = 100
+)
+
+// result finds the secret in an answer that is JSON.
+type result struct {
+	text *text
+	// path is parsed ahead where no value stands in it.
+	path jp.Expr
+}
+
+// parseResult reads the path; nil means that the answer is the secret.
+func parseResult(source string) (*result, error) {
+	if strings.TrimSpace(source) == "" {
+		return nil, nil
+	}
+
+	t, err := parseText(resultField, source, vocabulary{nameRemoteRef: {nameKey, nameProperty, nameRemoteKey, nameVersion}}, maxText, false)
+	if err != nil {
+		return nil, err
+	}
+
+	r := &result{text: t}
+	if literal, ok := t.literal(); ok {
+		if r.path, err = parsePath(literal); err != nil {
+			return nil, provider.InvalidConfig("%s: %v", resultField, err)
+		}
+	}
+
+	return r, nil
+}
+
+// uses tells whether the path names a value.
+func (r *result) uses(name string) bool { return r != nil && r.text.uses[name] }
+
+// find gives what the path leads to: a string as its text, null as nothing, and
+// anything else as it stands in the answer.
+func (r *result) find(wanted values, raw []byte, data map[string]any) ([]byte, error) {
+	if r == nil {
+		return raw, nil
+	}
+
+	path := r.path
+	if path == nil {
+		source, err := r.text.render(data)
+		if err != nil {
+			return nil, err
+		}
+
+		if path, err = parsePath(source); err != nil {
+			return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", wanted.key, resultField, err)
+		}
+	}
+
+	tree, err := decodeOrdered(raw)
+	if err != nil {
+		return nil, provider.InvalidRequest("cannot read secret %q: %s is set, and the answer %v", wanted.key, resultField, err)
+	}
+
+	found, ok, err := search(path, tree)
+	if err != nil {
+		return nil, provider.InvalidRequest("cannot read secret %q: %s: %v", wanted.key, resultField, err)
+	}
+
+	if !ok {
+		return nil, r.absent(wanted, path, tree)
+	}
+
+	part, err := follow(raw, found)
+	if err != nil {
+		return nil, provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", wanted.key, resultField)
+	}
+
+	return unquoted(part), nil
+}
+
+// absent says what it means that the path leads nowhere. Only a part that looks
+// for something, in what is there to be looked through, proves that it is not
+// there; that anything else is missing is a mistake in the path, or a change of
+// the API.
+func (r *result) absent(wanted values, path jp.Expr, tree any) error {
+	at := len(path) - 1
+
+	for n := 1; n < len(path); n++ {
+		if _, ok := first(path[:n], tree, nil); !ok {
+			at = n - 1
+
+			break
+		}
+	}
+
+	parent, _ := first(path[:at], tree, nil)
+
+	switch {
+	case !r.looked(wanted, path, at, nodeAt(tree, parent)):
+		return provider.InvalidRequest("cannot read secret %q: %s leads to nothing in the answer", wanted.key, resultField)
+	case r.uses(nameProperty):
+		return provider.PropertyNotFound("secret %q has no such property: %s leads to nothing in the answer", wanted.key, resultField)
+	default:
+		return provider.NotFound("secret %q does not exist: %s leads to nothing in the answer", wanted.key, resultField)
+	}
+}
+
+// looked tells whether a part of a path has looked through a node for something.
+func (r *result) looked(wanted values, path jp.Expr, at int, node any) bool {
+	object, _ := node.(*ordered)
+	list, _ := node.([]any)
+
+	switch part := path[at].(type) {
+	case jp.Nth:
+		return list != nil
+	case jp.Wildcard, *jp.Filter:
+		return list != nil || object != nil
+	case jp.Child:
+		if at > 0 {
+			if _, anywhere := path[at-1].(jp.Descent); anywhere {
+				return list != nil || object != nil
+			}
+		}
+
+		for _, value := range []string{wanted.key, wanted.property, wanted.version} {
+			if value != "" && r.path == nil && strings.Contains(string(part), value) {
+				return object != nil
+			}
+		}
+	}
+
+	return false
+}
+
+// nodeAt gives the node that names and indexes lead to.
+func nodeAt(node any, at jp.Expr) any {
+	for _, part := range at {
+		node, _ = childOf(node, part)
+	}
+
+	return node
+}
+
+// searches tells whether a path looks for something, and so may find nothing.
+func searches(path jp.Expr) bool {
+	for _, part := range path {
+		switch part.(type) {
+		case jp.Child, jp.Nth, jp.Root, jp.At, jp.Bracket:
+		default:
+			return true
+		}
+	}
+
+	return false
+}
+
+// parsePath reads a path, and refuses what could take more than one look at
+// each part of the answer.
+func parsePath(source string) (jp.Expr, error) {
+	source = strings.TrimSpace(source)
+	if source == "" {
+		return nil, errors.New("the path is empty")
+	}
+
+	path, err := jp.ParseString(source)
+	if err != nil {
+		// The library quotes the path, and a key may stand in it.
+		return nil, errors.New("it is no JSONPath, such as $.data.value")
+	}
+
+	descents := 0
+
+	for _, part := range path {
+		switch part := part.(type) {
+		case jp.Child, jp.Nth, jp.Root, jp.At, jp.Bracket, jp.Wildcard:
+		case jp.Descent:
+			if descents++; descents > 1 {
+				return nil, errors.New("a path has .. once at most")
+			}
+		case *jp.Filter:
+			if err := plainFilter(part); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, errors.New("a path has names, indexes, *, one .. and filters; slices, and lists of names or indexes, are not supported")
+		}
+	}
+
+	return path, nil
+}
+
+// plainFilter looks into a filter. The library cannot show one that is a path
+// alone, as in [?(@.a)], and panics: its text is looked at.
+func plainFilter(filter *jp.Filter) (err error) {
+	defer func() {
+		if recover() == nil {
+			return
+		}
+
+		if text := filter.String(); strings.ContainsAny(text, "*$") || strings.Contains(text, "..") || strings.Count(text, "?") > 1 {
+			err = errFilterPath
+		}
+	}()
+
+	return plainForm(filter.Inspect())
+}
+
+// errFilterPath says what a path in a filter may be.
+var errFilterPath = errors.New("paths in a filter begin with @, and have names and indexes only")
+
+// plainForm refuses a filter that goes through the whole answer for each part
+// of it.
+func plainForm(form *jp.Form) error {
+	for _, side := range []any{form.Left, form.Right} {
+		switch side := side.(type) {
+		case *jp.Form:
+			if side == nil {
+				continue
+			}
+
+			if err := plainForm(side); err != nil {
+				return err
+			}
+		case jp.Expr:
+			if len(side) == 0 {
+				continue
+			}
+
+			if _, root := side[0].(jp.Root); root || searches(side) {
+				return errFilterPath
+			}
+		case nil, string, bool, int64, int, float64, *regexp.Regexp, []any:
+		default:
+			return fmt.Errorf("a filter cannot hold a %T", side)
+		}
+	}
+
+	return nil
+}
+
+// search gives the first part that a path leads to. What the library cannot
+// compare it panics at.
+func search(path jp.Expr, tree any) (found jp.Expr, ok bool, err error) {
+	defer func() {
+		if recover() != nil {
+			err = errors.New("a filter cannot be applied to the answer")
+		}
+	}()
+
+	found, ok = first(path, tree, nil)
+
+	return found, ok, nil
+}
+
+// first gives the first part that a path leads to, in the order of the text, by
+// the names and indexes that lead there. The library itself finds them in any
+// order.
+func first(path jp.Expr, node any, at jp.Expr) (jp.Expr, bool) {
+	if len(path) == 0 {
+		return at, true
+	}
+
+	rest := path[1:]
+
+	switch part := path[0].(type) {
+	case jp.Child, jp.Nth:
+		child, ok := childOf(node, part)
+		if !ok {
+			return nil, false
+		}
+
+		return first(rest, child, append(at, part))
+	case jp.Wildcard:
+		return each(node, at, func(child any, at jp.Expr) (jp.Expr, bool) { return first(rest, child, at) })
+	case *jp.Filter:
+		return each(node, at, func(child any, at jp.Expr) (jp.Expr, bool) {
+			if !part.Match(child) {
+				return nil, false
+			}
+
+			return first(rest, child, at)
+		})
+	case jp.Descent:
+		if found, ok := first(rest, node, at); ok {
+			return found, true
+		}
+
+		return each(node, at, func(child any, at jp.Expr) (jp.Expr, bool) { return first(path, child, at) })
+	default:
+		return first(rest, node, at)
+	}
+}
+
+// childOf gives the child at a name or an index, which counts from the end
+// where it is negative.
+func childOf(node any, part jp.Frag) (child any, ok bool) {
+	switch part := part.(type) {
+	case jp.Child:
+		if object, is := node.(*ordered); is {
+			child, ok = object.values[string(part)]
+		}
+	case jp.Nth:
+		list, _ := node.([]any)
+
+		i := int(part)
+		if i < 0 {
+			i += len(list)
+		}
+
+		if ok = i >= 0 && i < len(list); ok {
+			child = list[i]
+		}
+	}
+
+	return child, ok
+}
+
+// each tries the children of a node in order, until one will do.
+func each(node any, at jp.Expr, try func(child any, at jp.Expr) (jp.Expr, bool)) (jp.Expr, bool) {
+	switch node := node.(type) {
+	case *ordered:
+		for _, key := range node.keys {
+			if found, ok := try(node.values[key], append(at, jp.Child(key))); ok {
+				return found, true
+			}
+		}
+	case []any:
+		for i, child := range node {
+			if found, ok := try(child, append(at, jp.Nth(i))); ok {
+				return found, true
+			}
+		}
+	}
+
+	return nil, false
+}
+
+// ordered is a JSON object whose keys are in the order of the text, so that the
+// first match is always the same.
+type ordered struct {
+	keys   []string
+	values map[string]any
+}
+
+var _ jp.Keyed = (*ordered)(nil)
+
+// ValueForKey gives the value of a key.
+func (o *ordered) ValueForKey(key string) (any, bool) {
+	value, ok := o.values[key]
+
+	return value, ok
+}
+
+// SetValueForKey sets the value of a key.
+func (o *ordered) SetValueForKey(key string, value any) {
+	if _, ok := o.values[key]; !ok {
+		o.keys = append(o.keys, key)
+	}
+
+	o.values[key] = value
+}
+
+// RemoveValueForKey removes a key.
+func (o *ordered) RemoveValueForKey(key string) { delete(o.values, key) }
+
+// Keys gives the keys in order.
+func (o *ordered) Keys() []string { return o.keys }
+
+// decodeOrdered reads JSON.
+func decodeOrdered(raw []byte) (any, error) {
+	if !json.Valid(raw) {
+		return nil, errors.New("is not JSON")
+	}
+
+	return value(json.NewDecoder(bytes.NewReader(raw)), 0)
+}
+
+func value(decoder *json.Decoder, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("nests deeper than %d", maxDepth)
+	}
+
+	token, err := decoder.Token()
+	if err != nil {
+		return nil, errors.New("is not JSON")
+	}
+
+	switch token {
+	case json.Delim('{'):
+		object := &ordered{values: map[string]any{}}
+
+		for decoder.More() {
+			name, err := decoder.Token()
+			if err != nil {
+				return nil, errors.New("is not JSON")
+			}
+
+			of, err := value(decoder, depth+1)
+			if err != nil {
+				return nil, err
+			}
+
+			text, _ := name.(string)
+			object.SetValueForKey(text, of)
+		}
+
+		_, err = decoder.Token()
+
+		return object, err
+	case json.Delim('['):
+		list := []any{}
+
+		for decoder.More() {
+			element, err := value(decoder, depth+1)
+			if err != nil {
+				return nil, err
+			}
+
+			list = append(list, element)
+		}
+
+		_, err = decoder.Token()
+
+		return list, err
+	default:
+		return token, nil
+	}
+}
+
+// follow gives the text at the end of a path of names and indexes. The tree
+// that was searched has lost how numbers are written.
+func follow(raw []byte, path jp.Expr) ([]byte, error) {
+	for _, part := range path {
+		switch part := part.(type) {
+		case jp.Child:
+			var object map[string]json.RawMessage
+			if err := json.Unmarshal(raw, &object); err != nil {
+				return nil, err
+			}
+
+			raw = object[string(part)]
+		case jp.Nth:
+			var list []json.RawMessage
+			if err := json.Unmarshal(raw, &list); err != nil {
+				return nil, err
+			}
+
+			at := int(part)
+			if at < 0 {
+				at += len(list)
+			}
+
+			if at < 0 || at >= len(list) {
+				return nil, errors.New("no such index")
+			}
+
+			raw = list[at]
+		}
+	}
+
+	return raw, nil
+}
+
+func unquoted(raw []byte) []byte {
+	raw = bytes.TrimSpace(raw)
+
+	var text *string
+	if err := json.Unmarshal(raw, &text); err != nil {
+		return raw
+	}
+
+	if text == nil {
+		return []byte{}
+	}
+
+	return []byte(*text)
+}

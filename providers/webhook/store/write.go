@@ -1,0 +1,357 @@
+package store
+
+import (
+	"context"
+	"hash/maphash"
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/provider"
+)
+
+// current is what a secret holds before it is written.
+type current struct {
+	// unreadable says that the API does not read: nothing is known.
+	unreadable bool
+	// secret says that the secret is there, found that the property of it that
+	// was asked for is, too.
+	secret, found bool
+	raw           []byte
+	revision      string
+	owner         string
+}
+
+// look reads a secret, or a property of one where the config leads to single
+// properties. A secret that is not there is no error.
+func (s *Store) look(ctx context.Context, key, property string) (current, error) {
+	call, err := s.reading(key, property, "", false)
+	if err != nil {
+		return current{}, err
+	}
+
+	got, err := s.fetch(ctx, &asked{call: call})
+
+	var raw []byte
+	if err == nil {
+		wanted := values{key: key, property: property}
+		raw, err = s.result.find(wanted, got.Raw, s.data(wanted))
+	}
+
+	if err != nil {
+		switch typed := provider.AsError(err); {
+		case typed.Code == codes.NotFound && typed.Reason == pb.ReasonPropertyNotFound:
+			return current{secret: true, revision: got.etag, owner: got.owner}, nil
+		case typed.Code == codes.NotFound:
+			return current{}, nil
+		case typed.Code == codes.Unimplemented:
+			return current{unreadable: true}, nil
+		default:
+			return current{}, err
+		}
+	}
+
+	return current{secret: true, found: true, raw: raw, revision: got.etag, owner: got.owner}, nil
+}
+
+// owned refuses what is not the owner's, as far as the API says whose it is.
+func (s *Store) owned(now current, owner string, adopt bool) error {
+	switch {
+	case s.ownerHeader == "" || !now.secret:
+		return nil
+	case now.owner == owner:
+		return nil
+	case now.owner != "":
+		return provider.NotOwned("it carries the mark of another owner (header %s)", s.ownerHeader)
+	case !adopt:
+		return provider.NotOwned("it carries no mark of an owner (header %s), and was not to be adopted", s.ownerHeader)
+	default:
+		return nil
+	}
+}
+
+// Push reads, compares, and writes a difference.
+func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
+	if s.push == nil {
+		return provider.Pushed{}, provider.Unsupported("cannot push secret %q: spec.push is not set", push.Key)
+	}
+
+	if _, err := provider.DecodeSettings[struct{}](push.Settings); err != nil {
+		return provider.Pushed{}, err
+	}
+
+	release, err := s.locks.acquire(ctx, push.Key)
+	if err != nil {
+		return provider.Pushed{}, err
+	}
+	defer release()
+
+	changed, err := s.put(ctx, push)
+	if err != nil {
+		return provider.Pushed{}, about("push secret", push.Key, err)
+	}
+
+	// Which revision a read would answer with is not told by a write.
+	return provider.Pushed{Changed: changed}, nil
+}
+
+func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err error) {
+	// A property that the request does not name is written as a part of the
+	// whole secret.
+	part := push.Property != "" && !s.push.uses[nameProperty]
+	if part && s.perProperty() {
+		return false, provider.Unsupported("spec.push does not name .remoteRef.property, and what is read is single properties: nothing knows the whole secret")
+	}
+
+	now, err := s.look(ctx, push.Key, push.Property)
+	if err != nil {
+		return false, err
+	}
+
+	if now.unreadable && part {
+		return false, provider.Unsupported("the API does not read secrets, and spec.push does not name .remoteRef.property: nothing knows the rest of the secret")
+	}
+
+	there, same, err := s.compare(ctx, now, push)
+	if err != nil {
+		return false, err
+	}
+
+	if push.IfNotExists && there {
+		return false, nil
+	}
+
+	if err := s.owned(now, push.Owner, push.Adopt); err != nil {
+		return false, err
+	}
+
+	if same && (s.ownerHeader == "" || now.owner == push.Owner) {
+		return false, nil
+	}
+
+	value := push.Value
+
+	if part {
+		if value, err = document.Set(push.Key, now.raw, push.Property, push.Value); err != nil {
+			return false, err
+		}
+	}
+
+	return true, s.write(ctx, values{
+		key: push.Key, property: push.Property, value: string(value), owner: push.Owner, adopt: push.Adopt, revision: now.revision,
+	})
+}
+
+// compare tells whether what is to be written is there, and whether it is the
+// same.
+func (s *Store) compare(ctx context.Context, now current, push provider.Push) (there, same bool, err error) {
+	switch {
+	case now.unreadable && push.IfNotExists:
+		there, err = s.ask(ctx, push.Key, push.Property)
+
+		return there, false, err
+	case !now.found:
+		return false, false, nil
+	case push.Property == "" || s.perProperty():
+		return true, document.Equal(now.raw, push.Value), nil
+	case s.push.uses[nameProperty]:
+		held, err := document.Select(push.Key, now.raw, push.Property)
+
+		return err == nil, err == nil && document.Equal(held, push.Value), nil
+	default:
+		return document.Has(now.raw, push.Property), document.Holds(now.raw, push.Property, push.Value), nil
+	}
+}
+
+// write performs the request that pushes.
+func (s *Store) write(ctx context.Context, v values) error {
+	call, err := s.push.render(s.data(v))
+	if err != nil {
+		return err
+	}
+
+	got, err := s.client.do(ctx, call)
+	if err != nil {
+		return err
+	}
+
+	if got.status == http.StatusNotModified || s.client.absent(got.status) {
+		return provider.InvalidRequest("%s answers %d to a write: is spec.push right?", call.shown, got.status)
+	}
+
+	return nil
+}
+
+// Delete makes a secret, or a property of one, absent.
+func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, error) {
+	if s.remove == nil {
+		return false, provider.Unsupported("cannot delete secret %q: spec.delete is not set", deletion.Key)
+	}
+
+	release, err := s.locks.acquire(ctx, deletion.Key)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+
+	changed, err := s.take(ctx, deletion)
+	if err != nil {
+		return false, about("delete secret", deletion.Key, err)
+	}
+
+	return changed, nil
+}
+
+func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, error) {
+	v := values{key: deletion.Key, property: deletion.Property, owner: deletion.Owner}
+	part := deletion.Property != "" && !s.remove.uses[nameProperty]
+
+	if part && s.perProperty() {
+		return false, provider.Unsupported("spec.delete does not name .remoteRef.property, and what is read is single properties: nothing knows the whole secret")
+	}
+
+	// Without a part to leave or a mark to see, the API decides by itself.
+	if part || s.ownerHeader != "" || s.remove.uses[nameRevision] {
+		now, err := s.look(ctx, deletion.Key, deletion.Property)
+
+		switch {
+		case err != nil:
+			return false, err
+		case now.unreadable:
+			return false, provider.Unsupported("the API does not read secrets: nothing knows what would be deleted")
+		case !now.found:
+			return false, nil
+		}
+
+		if err := s.owned(now, deletion.Owner, false); err != nil {
+			return false, err
+		}
+
+		v.revision = now.revision
+
+		if part {
+			left, gone, err := s.rest(deletion, now)
+			if err != nil || gone == nothing {
+				return false, err
+			}
+
+			if gone == some {
+				v.value = string(left)
+
+				return true, s.write(ctx, v)
+			}
+		}
+	}
+
+	call, err := s.remove.render(s.data(v))
+	if err != nil {
+		return false, err
+	}
+
+	got, err := s.client.do(ctx, call)
+	if err != nil {
+		return false, err
+	}
+
+	return !s.client.absent(got.status) && got.status != http.StatusNotModified, nil
+}
+
+// share of a secret that a property is.
+type share int
+
+const (
+	nothing share = iota
+	some
+	everything
+)
+
+// rest is what is left of a secret without a property.
+func (s *Store) rest(deletion provider.Deletion, now current) ([]byte, share, error) {
+	if !document.Has(now.raw, deletion.Property) {
+		return nil, nothing, nil
+	}
+
+	rest, left, err := document.Remove(deletion.Key, now.raw, deletion.Property)
+
+	switch {
+	case err != nil:
+		return nil, nothing, err
+	case !left:
+		return nil, everything, nil
+	case s.push == nil:
+		return nil, nothing, provider.Unsupported("spec.delete does not name .remoteRef.property, and without spec.push the rest of the secret cannot be written")
+	case s.push.uses[nameProperty]:
+		return nil, nothing, provider.Unsupported("spec.delete does not name .remoteRef.property, and spec.push writes single properties: the rest of the secret cannot be written")
+	}
+
+	return rest, some, nil
+}
+
+// Exists asks by spec.exists, or else reads.
+func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
+	there, err := s.ask(ctx, key, property)
+	if err != nil {
+		return false, about("ask for secret", key, err)
+	}
+
+	return there, nil
+}
+
+func (s *Store) ask(ctx context.Context, key, property string) (bool, error) {
+	if s.exists == nil || property != "" && !s.exists.uses[nameProperty] {
+		now, err := s.look(ctx, key, property)
+
+		switch {
+		case err != nil:
+			return false, err
+		case now.unreadable:
+			return false, provider.Unsupported("the API does not read secrets, and spec.exists does not ask for this: set spec.exists")
+		case property == "" || s.perProperty():
+			return now.found, nil
+		default:
+			return now.found && document.Has(now.raw, property), nil
+		}
+	}
+
+	call, err := s.exists.render(s.data(values{key: key, property: property}))
+	if err != nil {
+		return false, err
+	}
+
+	got, err := s.client.do(ctx, call)
+	if err != nil {
+		return false, err
+	}
+
+	return !s.client.absent(got.status), nil
+}
+
+// locks let one write of a key at a time go through: what is read, changed and
+// written again would lose what another one writes in between. Several keys may
+// share a lock.
+type locks struct {
+	seed  maphash.Seed
+	slots [64]chan struct{}
+}
+
+func newLocks() locks {
+	l := locks{seed: maphash.MakeSeed()}
+	for i := range l.slots {
+		l.slots[i] = make(chan struct{}, 1)
+	}
+
+	return l
+}
+
+func (l *locks) acquire(ctx context.Context, key string) (release func(), err error) {
+	slot := l.slots[maphash.String(l.seed, key)%uint64(len(l.slots))]
+
+	select {
+	case slot <- struct{}{}:
+		return func() { <-slot }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
