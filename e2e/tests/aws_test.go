@@ -39,7 +39,7 @@ const (
 
 // aws is started by the first test that needs it.
 var aws struct {
-	once   sync.Once
+	once     sync.Once
 	server   *motoserver.Server
 	provider *installation.Provider
 	err      error
