@@ -35,6 +35,7 @@ def controlplane_test(name, data = [], tags = [], **kwargs):
         size = "enormous",
         data = data + native.glob(["build/**/go.mod"], allow_empty = True),
         env_inherit = [
+            "ESO_MOTO_SERVER",
             "ESO_ROOT",
             "GOFLAGS",
             "GOPROXY",

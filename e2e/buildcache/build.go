@@ -97,11 +97,39 @@ func newBuilder(progress io.Writer) (*builder, error) {
 	}, nil
 }
 
+// Make returns the folder of a key, and has it filled first if this machine has
+// not done so before: what the folder holds must follow from the key alone. For
+// the rest it is as Build.
+func Make(ctx context.Context, key string, progress io.Writer, fill func(ctx context.Context, dir string) error) (string, error) {
+	b, err := newBuilder(progress)
+	if err == nil {
+		var dir string
+		if dir, err = b.once(ctx, key, fill); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("cannot make %s: %w", key, err)
+}
+
 func (b *builder) build(ctx context.Context, modules []Module) (string, error) {
 	key, err := b.cacheKey(ctx, modules)
 	if err != nil {
 		return "", err
 	}
+	return b.once(ctx, key, func(ctx context.Context, dir string) error {
+		for _, m := range modules {
+			for _, name := range programNames(m) {
+				if err := b.buildProgram(ctx, m, name, dir); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// once fills the folder of a key unless it is there.
+func (b *builder) once(ctx context.Context, key string, fill func(ctx context.Context, dir string) error) (string, error) {
 	dir := filepath.Join(b.assets, key)
 	if complete(dir) {
 		return dir, nil
@@ -132,13 +160,9 @@ func (b *builder) build(ctx context.Context, modules []Module) (string, error) {
 		return "", fmt.Errorf("cannot make the folder for built programs: %w", err)
 	}
 	begin := time.Now()
-	b.report("building %s; the first time this downloads modules and takes minutes", dir)
-	for _, m := range modules {
-		for _, name := range programNames(m) {
-			if err := b.buildProgram(ctx, m, name, partial); err != nil {
-				return "", err
-			}
-		}
+	b.report("building %s; the first time this downloads what it is made of and takes minutes", dir)
+	if err := fill(ctx, partial); err != nil {
+		return "", err
 	}
 	if err := os.Rename(partial, dir); err != nil {
 		return "", fmt.Errorf("cannot put the built programs in place: %w", err)

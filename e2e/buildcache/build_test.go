@@ -89,7 +89,7 @@ func TestBuildOnce(t *testing.T) {
 		t.Errorf("the program says %q, %v", out, err)
 	}
 	want := []string{
-		"building " + dir + "; the first time this downloads modules and takes minutes",
+		"building " + dir + "; the first time this downloads what it is made of and takes minutes",
 		"building hello from tools/hello",
 		"built " + dir + " in ",
 	}

@@ -22,6 +22,7 @@ const BinariesEnv = "ESO_BINARIES"
 func commands() map[string]string {
 	return map[string]string{
 		"external-secrets":    "./core/cmd/external-secrets",
+		"provider-aws":        "./providers/aws/cmd/provider-aws",
 		"provider-fake":       "./providers/fake/cmd/provider-fake",
 		"provider-kubernetes": "./providers/kubernetes/cmd/provider-kubernetes",
 		"provider-vault":      "./providers/vault/cmd/provider-vault",

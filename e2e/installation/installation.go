@@ -265,7 +265,7 @@ type Provider struct {
 	installation *Installation
 	process      *process.Process
 	mount        *secretmount.Mount
-	args         []string
+	args, env    []string
 	metrics      int
 }
 
@@ -285,17 +285,24 @@ type Instance struct {
 	AllowedNamespaces []string
 	// Flags of the process besides.
 	Flags []string
+	// Env of the process besides, as NAME=value.
+	Env []string
 }
 
 // StartProvider installs a provider of this repository, registers it, starts
 // its process with further flags, and returns when the operator finds it ready.
 // The operator must run.
 func (i *Installation) StartProvider(ctx context.Context, name string, flags ...string) (*Provider, error) {
-	if err := i.installProvider(ctx, name); err != nil {
+	return i.InstallInstance(ctx, Instance{Provider: name, Flags: flags})
+}
+
+// InstallInstance does as StartProvider, for a process of a certain kind.
+func (i *Installation) InstallInstance(ctx context.Context, instance Instance) (*Provider, error) {
+	if err := i.installProvider(ctx, instance.Provider); err != nil {
 		return nil, err
 	}
 
-	p, err := i.StartInstance(ctx, Instance{Provider: name, Flags: flags})
+	p, err := i.StartInstance(ctx, instance)
 	if err != nil {
 		return nil, err
 	}
@@ -366,6 +373,7 @@ func (i *Installation) StartInstance(ctx context.Context, instance Instance) (*P
 	}
 
 	p.args = append(p.args, instance.Flags...)
+	p.env = append(environment(), instance.Env...)
 
 	return p, p.Start(ctx)
 }
@@ -431,7 +439,7 @@ func (p *Provider) Start(ctx context.Context) error {
 
 	p.process, err = process.Start(ctx, process.Options{
 		Name: "provider-" + p.Name, Path: filepath.Join(p.installation.binaries, "provider-"+p.provider), Args: p.args,
-		Log: p.installation.options.Log, Env: environment(),
+		Log: p.installation.options.Log, Env: p.env,
 	})
 	if err != nil {
 		return err

@@ -44,7 +44,11 @@ func TestConformance(t *testing.T) {
 }
 
 // conformanceKit is the command, as an author of a provider runs it.
-type conformanceKit struct{ path string }
+type conformanceKit struct {
+	path string
+	// env of the provider, as NAME=value.
+	env []string
+}
 
 // conformanceReport is what of a report the test reads.
 type conformanceReport struct {
@@ -113,11 +117,15 @@ func (k *conformanceKit) run(t *testing.T, name string, target map[string]any, n
 
 	dir := t.TempDir()
 	asJSON, output := filepath.Join(dir, "report.json"), filepath.Join(dir, "provider.log")
-	target["profile"] = "full"
-	target["command"] = map[string]any{"args": append([]string{
+	started := map[string]any{"args": append([]string{
 		product.Program("provider-" + name), "--listen={address}", "--tls-dir={tlsDir}", "--kubeconfig=" + kubeconfig,
 		"--metrics-listen=", "--log-level=debug", "--log-format=text",
 	}, providerFlags[name]...)}
+	target["profile"], target["command"] = "full", started
+
+	if k.env != nil {
+		started["env"] = k.env
+	}
 
 	text, err := yaml.Marshal(target)
 	if err != nil {

@@ -130,5 +130,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 
+	defer stopAWS()
+
 	return m.Run(), nil
 }
