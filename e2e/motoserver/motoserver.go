@@ -38,7 +38,7 @@ type Server struct {
 }
 
 // Start starts a server and returns when it answers. Every server is empty and
-// on a port of its own. The error is ErrUnavailable where there is no moto.
+// on a port of its own. The error is errUnavailable where there is no moto.
 //
 // Ctx bounds the start and has no influence afterwards. The server ends with the
 // calling process, however that ends. On success the caller must call Stop.

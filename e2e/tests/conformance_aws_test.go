@@ -8,6 +8,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/external-secrets/eso/e2e/motoserver"
 )
 
@@ -97,7 +100,22 @@ func (k *conformanceKit) awsSecretManager(t *testing.T) {
 		map[string]any{"path": ns, "tags": map[string]string{"team": "blue-team"}, "keys": []string{db}},
 	}
 	fixtures["slow"] = map[string]any{"config": configOf(t, kind, ns, "slow"), "key": db}
-	fixtures["write"] = map[string]any{"prefix": ns + "/conformance/", "unowned": ns + "/by-hand"}
+
+	policy := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "policy"}, Data: map[string]string{
+		"policy.json": `{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Principal":{"AWS":"arn:aws:iam::123456789012:root"},"Action":"secretsmanager:GetSecretValue","Resource":"*"}]}`,
+	}}
+	if err := product.Client.Create(t.Context(), policy); err != nil {
+		t.Fatal(err)
+	}
+
+	// With all that a push can set.
+	fixtures["write"] = map[string]any{"prefix": ns + "/conformance/", "unowned": ns + "/by-hand", "metadata": map[string]any{
+		"apiVersion": "kubernetes.external-secrets.io/v1alpha1", "kind": "PushSecretMetadata",
+		"spec": map[string]any{
+			"description": "of the kit", "tags": map[string]string{"team": "blue"},
+			"resourcePolicy": map[string]any{"policySourceRef": map[string]string{"kind": "ConfigMap", "name": "policy", "key": "policy.json"}},
+		},
+	}}
 
 	k.run(t, "aws", target)
 }

@@ -23,7 +23,9 @@ import (
 // accounts are the ServiceAccounts whose requests are recorded.
 var accounts = []string{
 	"system:serviceaccount:external-secrets:external-secrets-operator",
+	"system:serviceaccount:provider-aws:external-secrets-provider-aws",
 	"system:serviceaccount:provider-fake:external-secrets-provider-fake",
+	"system:serviceaccount:provider-kubernetes:external-secrets-provider-kubernetes",
 	"system:serviceaccount:provider-vault:external-secrets-provider-vault",
 	"system:serviceaccount:provider-webhook:external-secrets-provider-webhook",
 }

@@ -27,7 +27,7 @@ const (
 	// KeyID of the access key that Access names. It looks like AWS's.
 	KeyID = "AKIAIOSFODNN7EXAMPLE"
 	// Key is its secret part.
-	Key = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+	Key = "secret-access-key-of-the-tests/canary"
 	// Token is the session token that goes with it.
 	Token = "IQoJb3JpZ2luX2VjEXAMPLETOKEN"
 	// JWT begins each token of a ServiceAccount; a number follows.
