@@ -105,10 +105,14 @@ func (s *Server) Requests() map[string]int { return s.proxy.requests() }
 
 // Refuse has requests that are signed with an access key refused, as AWS does
 // with a key that it does not know; Accept ends that.
-func (s *Server) Refuse(accessKeyID string) { s.proxy.refuse(accessKeyID, true) }
+func (s *Server) Refuse(accessKeyID string) { s.proxy.refuse(accessKeyID, unknown) }
+
+// Expire has requests that are signed with an access key refused, as AWS does
+// with temporary credentials that have ended.
+func (s *Server) Expire(accessKeyID string) { s.proxy.refuse(accessKeyID, expired) }
 
 // Accept takes an access key again.
-func (s *Server) Accept(accessKeyID string) { s.proxy.refuse(accessKeyID, false) }
+func (s *Server) Accept(accessKeyID string) { s.proxy.refuse(accessKeyID, accepted) }
 
 // Stop ends the server. All that it held is gone.
 func (s *Server) Stop() error {

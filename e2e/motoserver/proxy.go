@@ -33,9 +33,10 @@ type proxy struct {
 	transport *http.Transport
 	served    chan error
 
-	mu      sync.Mutex
-	counts  map[string]int
-	refused map[string]bool
+	mu     sync.Mutex
+	counts map[string]int
+	// refused access keys, and whether they are so because they expired.
+	refused map[string]refusal
 }
 
 func startProxy(target string) (*proxy, error) {
@@ -55,7 +56,7 @@ func startProxy(target string) (*proxy, error) {
 		transport: &http.Transport{MaxIdleConnsPerHost: 100},
 		served:    make(chan error, 1),
 		counts:    map[string]int{},
-		refused:   map[string]bool{},
+		refused:   map[string]refusal{},
 	}
 	forward := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to) },
@@ -100,8 +101,8 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 		}
 	}
 
-	if refused {
-		refusal(w, r.Header.Get("X-Amz-Target") != "")
+	if refused != accepted {
+		refused.write(w, r.Header.Get("X-Amz-Target") != "")
 
 		return
 	}
@@ -109,24 +110,35 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	forward.ServeHTTP(w, r)
 }
 
-// refusal is what AWS answers to an access key that it does not know, in the
-// protocol of the service.
-func refusal(w http.ResponseWriter, asJSON bool) {
-	const message = "The security token included in the request is invalid."
+// refusal says why an access key is refused.
+type refusal int
+
+const (
+	accepted refusal = iota
+	unknown
+	expired
+)
+
+// write answers as AWS does, in the protocol of the service.
+func (f refusal) write(w http.ResponseWriter, asJSON bool) {
+	message, inJSON, inXML := "The security token included in the request is invalid.", "UnrecognizedClientException", "InvalidClientTokenId"
+	if f == expired {
+		message, inJSON, inXML = "The security token included in the request is expired", "ExpiredTokenException", "ExpiredToken"
+	}
 
 	w.Header().Set("X-Amzn-Requestid", "00000000-0000-4000-8000-000000000000")
 
 	if asJSON {
 		w.Header().Set("Content-Type", "application/x-amz-json-1.1")
 		w.WriteHeader(http.StatusBadRequest)
-		fmt.Fprintf(w, `{"__type":"UnrecognizedClientException","message":%q}`, message)
+		fmt.Fprintf(w, `{"__type":%q,"message":%q}`, inJSON, message)
 
 		return
 	}
 
 	w.Header().Set("Content-Type", "text/xml")
 	w.WriteHeader(http.StatusForbidden)
-	fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>InvalidClientTokenId</Code><Message>%s</Message></Error></ErrorResponse>`, message)
+	fmt.Fprintf(w, `<ErrorResponse><Error><Type>Sender</Type><Code>%s</Code><Message>%s</Message></Error></ErrorResponse>`, inXML, message)
 }
 
 // operation of a request: what follows the dot of the target, or the action of
@@ -164,11 +176,11 @@ func (p *proxy) requests() map[string]int {
 	return maps.Clone(p.counts)
 }
 
-func (p *proxy) refuse(accessKeyID string, refused bool) {
+func (p *proxy) refuse(accessKeyID string, why refusal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	p.refused[accessKeyID] = refused
+	p.refused[accessKeyID] = why
 }
 
 // stop cuts off requests that are under way.

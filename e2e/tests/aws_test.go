@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -611,6 +612,57 @@ func TestAWSAdmissionRefuses(t *testing.T) {
 			if err == nil || !strings.Contains(out, c.want) {
 				t.Errorf("want a refusal with %q, got: %v\n%s", c.want, err, out)
 			}
+		})
+	}
+}
+
+// A hundred users of one secret, and an access key that AWS takes back.
+func TestAWSCredentialsThatEnd(t *testing.T) {
+	server := awsServer(t)
+	ns := newNamespace(t)
+	inAWS(t, "secretsmanager.CreateSecret", map[string]any{"Name": ns, "SecretString": `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`})
+
+	number := 0
+	current := ""
+
+	next := func() string {
+		number++
+		current = fmt.Sprintf("AKIANUMBER%010d", number)
+
+		return current
+	}
+
+	awsCredentials(t, ns, next())
+	apply(t, ns, awsConfig("store", "AWSSecretManager", ""))
+	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
+	gather(t, ns, "store", ns, 10*time.Second)
+	inSync(t, ns, time.Now())
+
+	mend := func() {
+		if _, err := product.Kubectl(t.Context(), "", "-n", ns, "patch", "secret", "awssm-secret", "-p", `{"stringData":{"access-key":"`+next()+`"}}`); err != nil {
+			t.Fatal("cannot patch the Secret")
+		}
+	}
+
+	calls := func() int {
+		n := 0
+		for _, count := range server.Requests() {
+			n += count
+		}
+
+		return n
+	}
+
+	for _, c := range []struct {
+		name string
+		fail func()
+		text string
+	}{
+		{"revoked", func() { server.Refuse(current) }, "UnrecognizedClientException"},
+		{"expired", func() { server.Expire(current) }, "ExpiredTokenException"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			credential{fail: c.fail, mend: mend, calls: calls, budget: 120, texts: []string{c.text, "Unauthenticated"}, secrets: []string{current, awsSecret}}.suffers(t, ns)
 		})
 	}
 }
