@@ -94,11 +94,16 @@ func NewTransport(options Options) *Transport {
 // RoundTrip performs a request, and repeats it where that is asked for.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	repeatable := (request.Method == http.MethodGet || request.Method == http.MethodHead) && (request.Body == nil || request.Body == http.NoBody)
-	pause := t.options.Retry.Interval
+	pause := min(t.options.Retry.Interval, maxPause)
 
 	for try := 0; ; try++ {
 		response, err := t.once(request)
 		if !repeatable || try >= t.options.Retry.Retries || !passing(request.Context(), response, err) {
+			return response, err
+		}
+
+		// What ends before the next try is told as it is.
+		if deadline, ok := request.Context().Deadline(); ok && time.Until(deadline) < pause {
 			return response, err
 		}
 
@@ -108,7 +113,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			_ = response.Body.Close()
 		}
 
-		timer := time.NewTimer(min(pause, maxPause))
+		timer := time.NewTimer(pause)
 
 		select {
 		case <-timer.C:
@@ -118,7 +123,7 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 			return nil, request.Context().Err()
 		}
 
-		pause *= 2
+		pause = min(2*pause, maxPause)
 	}
 }
 

@@ -184,3 +184,17 @@ func TestTransportRepeats(t *testing.T) {
 		})
 	}
 }
+
+// The reason is worth more than the time-out that would follow.
+func TestTransportTellsWhatItCannotRepeat(t *testing.T) {
+	base, _ := http.DefaultTransport.(*http.Transport)
+	client := &http.Client{Transport: backend.NewTransport(backend.Options{Base: base.Clone(), Retry: backend.Retry{Retries: 3, Interval: time.Minute}})}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+
+	began := time.Now()
+	if err := get(ctx, client, "http://127.0.0.1:1/"); err == nil || !strings.Contains(err.Error(), "refused") || time.Since(began) > 4*time.Second {
+		t.Errorf("%v after %s", err, time.Since(began))
+	}
+}

@@ -75,7 +75,9 @@ func Remove(key string, raw []byte, property string) (document []byte, left bool
 		return nil, false, err
 	}
 
-	if path, there := locate(text, property); there {
+	if path, there := locate(text, property); there && path == escape(property) {
+		text = without(text, property)
+	} else if there {
 		if text, err = sjson.Delete(text, path); err != nil {
 			return nil, false, provider.InvalidRequest("cannot delete property %q of secret %q: it is no name of a property", property, key)
 		}
@@ -88,6 +90,32 @@ func Remove(key string, raw []byte, property string) (document []byte, left bool
 	})
 
 	return []byte(text), left, nil
+}
+
+// without gives an object without a key, the rest as it stands. sjson would cut
+// in the wrong place where the name holds a quote.
+func without(text, key string) string {
+	var rest strings.Builder
+
+	rest.WriteByte('{')
+
+	gjson.Parse(text).ForEach(func(name, value gjson.Result) bool {
+		if name.String() == key {
+			return true
+		}
+
+		if rest.Len() > 1 {
+			rest.WriteByte(',')
+		}
+
+		rest.WriteString(name.Raw + ":" + value.Raw)
+
+		return true
+	})
+
+	rest.WriteByte('}')
+
+	return rest.String()
 }
 
 // Equal tells whether two texts are the same JSON value, or the same bytes.

@@ -41,10 +41,24 @@ func (s *storeService) FindSecrets(request *pb.FindSecretsRequest, stream grpc.S
 	}
 
 	if err != nil {
-		return provider.AsError(err)
+		return findError(err)
 	}
 
 	return out.flush()
+}
+
+// findError is what a search failed by. That one secret went away during it is
+// no proof that nothing matches: a search proves that by finding nothing.
+func findError(err error) error {
+	typed := provider.AsError(err)
+	if typed.Code != codes.NotFound {
+		return typed
+	}
+
+	lost := *typed
+	lost.Code, lost.Reason = codes.Unavailable, pb.ReasonUnavailable
+
+	return &lost
 }
 
 func (s *storeService) find(ctx context.Context, call *pb.CallContext, query provider.Query, out *findStream) (fresh bool, err error) {

@@ -58,9 +58,12 @@ func Create(ctx context.Context, options Options) (dir string, err error) {
 		return "", fmt.Errorf("cannot make %s: %w", dir, err)
 	}
 
+	// The named result is empty by then.
+	made := dir
+
 	defer func() {
 		if err != nil {
-			_ = os.RemoveAll(dir) // half a provider is of no use
+			_ = os.RemoveAll(made) // half a provider is of no use
 		}
 	}()
 

@@ -100,3 +100,17 @@ func TestWrite(t *testing.T) {
 		}
 	}
 }
+
+// Half a provider would keep the next try from being made.
+func TestCreateLeavesNothingWhereItFails(t *testing.T) {
+	root := clone(t)
+	t.Setenv("PATH", t.TempDir()) // there is no go
+
+	if dir, err := Create(t.Context(), Options{Root: root, Name: "acme"}); err == nil || !strings.Contains(err.Error(), "go mod tidy") {
+		t.Errorf("%s, %v", dir, err)
+	}
+
+	if _, err := os.Stat(filepath.Join(root, "providers", "community", "acme")); !os.IsNotExist(err) {
+		t.Errorf("the folder is left: %v", err)
+	}
+}

@@ -281,6 +281,12 @@ func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.R
 		typed, ok := errors.AsType[*providerclient.Error](err)
 
 		switch {
+		case ok && typed.NotFound():
+			// That one secret went away while all were looked for proves nothing of
+			// the others: a find says that there is nothing by finding nothing.
+			lost := *typed
+			lost.Code, lost.Reason = codes.Unavailable, pb.ReasonUnavailable
+			results = append(results, source.Result{Err: &lost})
 		case ok && typed.Item:
 			results = append(results, source.Result{Err: typed})
 		case err != nil:

@@ -22,13 +22,14 @@ type backend struct {
 
 	healthy bool
 	found   map[string][]byte
+	lost    error
 }
 
 func (b backend) Open(context.Context, plan.Store, string) (source.Source, error) { return b, nil }
 
 func (b backend) Healthy() bool { return b.healthy }
 
-func (b backend) Find(context.Context, plan.Find) (map[string][]byte, error) { return b.found, nil }
+func (b backend) Find(context.Context, plan.Find) (map[string][]byte, error) { return b.found, b.lost }
 
 func (backend) Read(_ context.Context, reads []plan.Read, _ []string) ([]source.Result, error) {
 	results := make([]source.Result, len(reads))
@@ -58,6 +59,10 @@ func TestOnlyAHealthyStoreProvesAbsence(t *testing.T) {
 		{"and nothing through a store that is not Ready", *find, esv1.DeletionDelete, backend{}, "does not prove"},
 		{"which must not empty a target either", *find, esv1.DeletionMerge, backend{}, "does not prove"},
 		{"but harms none that stays", *find, esv1.DeletionRetain, backend{}, ""},
+		{
+			"a find during which a secret goes away says nothing of the others", *find, esv1.DeletionDelete,
+			backend{healthy: true, lost: &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it went away"}}, "it went away",
+		},
 		{"a find that finds something", *find, esv1.DeletionDelete, backend{found: map[string][]byte{"x": nil}}, ""},
 		{"a read of what is not there", *read, esv1.DeletionDelete, backend{healthy: true}, ""},
 		{"and through a store that is not Ready", *read, esv1.DeletionDelete, backend{}, "does not prove"},

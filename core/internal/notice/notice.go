@@ -27,6 +27,10 @@ const (
 	// as toldAtOnce: a provider that cries wolf costs no more.
 	told       = 20
 	toldAtOnce = 200
+	// heard bounds how many answers a second are listened to, after as many as
+	// heardAtOnce: also those that concern nobody cost something.
+	heard       = 50
+	heardAtOnce = 500
 	// maxWatches bounds the watches; stores beyond it are read by the interval.
 	maxWatches = 1000
 )
@@ -53,10 +57,10 @@ type Notices struct {
 	watches map[string]*watch
 	// wants are the names of the watches of each ExternalSecret.
 	wants map[types.NamespacedName][]string
-	// marks are those that were told of and not read since; reads is when each
-	// was read last.
-	marks map[types.NamespacedName]bool
-	reads map[types.NamespacedName]time.Time
+	// marks count how often each was told of, seen how many of these the last
+	// sync that succeeded knew of; reads are those that were read at all.
+	marks, seen map[types.NamespacedName]uint64
+	reads       map[types.NamespacedName]bool
 
 	running sync.WaitGroup
 	stopped bool
@@ -66,11 +70,12 @@ type pauses struct{ shortest, longest, refused time.Duration }
 
 // watch is one watch and who wants it.
 type watch struct {
-	name    string
-	open    func(ctx context.Context) (source.Watcher, error)
-	users   map[types.NamespacedName][]string
-	cancel  context.CancelFunc
-	limiter *rate.Limiter
+	name   string
+	users  map[types.NamespacedName]Want
+	cancel context.CancelFunc
+	// syncs and answers bound what the watch may ask for, and how often it may
+	// speak.
+	syncs, answers *rate.Limiter
 }
 
 // New makes Notices that call changed with ExternalSecrets to look at.
@@ -78,7 +83,7 @@ func New(changed func(names ...types.NamespacedName)) *Notices {
 	return &Notices{
 		changed: changed, now: time.Now, pauses: pauses{shortestPause, longestPause, refusedPause},
 		watches: map[string]*watch{}, wants: map[types.NamespacedName][]string{},
-		marks: map[types.NamespacedName]bool{}, reads: map[types.NamespacedName]time.Time{},
+		marks: map[types.NamespacedName]uint64{}, seen: map[types.NamespacedName]uint64{}, reads: map[types.NamespacedName]bool{},
 	}
 }
 
@@ -121,25 +126,38 @@ func (n *Notices) Forget(name types.NamespacedName) {
 	defer n.mu.Unlock()
 
 	delete(n.marks, name)
+	delete(n.seen, name)
 	delete(n.reads, name)
 }
 
-// Told says whether an ExternalSecret was told of since it was read last.
+// Told says whether an ExternalSecret was told of since the read of its last
+// sync that succeeded.
 func (n *Notices) Told(name types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return n.marks[name]
+	return n.marks[name] != n.seen[name]
 }
 
-// Reading says that an ExternalSecret is about to be read: what it was told of
-// is seen to. Call it before.
-func (n *Notices) Reading(name types.NamespacedName) {
+// Reading says that an ExternalSecret is about to be read. Call it before, and
+// give what it answers to Synced when the sync has succeeded: what is told of in
+// between, and what a sync that fails was told of, has to be read again.
+func (n *Notices) Reading(name types.NamespacedName) (mark uint64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	delete(n.marks, name)
-	n.reads[name] = n.now()
+	n.reads[name] = true
+
+	return n.marks[name]
+}
+
+// Synced says that what an ExternalSecret was told of before a Reading has
+// reached its target.
+func (n *Notices) Synced(name types.NamespacedName, mark uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	n.seen[name] = mark
 }
 
 // Stop ends all watches and waits for them.
@@ -163,14 +181,16 @@ func (n *Notices) add(name types.NamespacedName, want Want) bool {
 		}
 
 		ctx, cancel := context.WithCancel(context.Background())
-		w = &watch{name: want.Name, users: map[types.NamespacedName][]string{}, cancel: cancel, limiter: rate.NewLimiter(told, toldAtOnce)}
+		w = &watch{
+			name: want.Name, users: map[types.NamespacedName]Want{}, cancel: cancel,
+			syncs: rate.NewLimiter(told, toldAtOnce), answers: rate.NewLimiter(heard, heardAtOnce),
+		}
 		n.watches[want.Name] = w
 
 		n.running.Go(func() { n.keep(ctx, w) })
 	}
 
-	w.open = want.Open
-	w.users[name] = want.Keys
+	w.users[name] = want
 
 	return true
 }
@@ -236,58 +256,94 @@ func refused(err error) bool {
 // errOther says that the store is now another one; its users will say so.
 var errOther = errors.New("the store has changed")
 
-// follow is one watch of the provider.
-func (n *Notices) follow(ctx context.Context, w *watch, stood *bool) error {
+// open gives the store to watch, by whoever of the users may use it now.
+func (n *Notices) open(ctx context.Context, w *watch) (source.Watcher, error) {
 	n.mu.Lock()
-	open := w.open
+
+	users := make([]Want, 0, len(w.users))
+	for _, want := range w.users {
+		users = append(users, want)
+	}
 	n.mu.Unlock()
 
-	watcher, err := open(ctx)
+	err := errOther
+
+	for _, want := range users {
+		watcher, failed := want.Open(ctx)
+
+		switch {
+		case failed != nil:
+			err = failed
+		case watcher != nil && watcher.Watched() == w.name:
+			return watcher, nil
+		}
+
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+
+	return nil, err
+}
+
+// follow is one watch of the provider.
+func (n *Notices) follow(ctx context.Context, w *watch, stood *bool) error {
+	watcher, err := n.open(ctx, w)
 	if err != nil {
 		return err
 	}
 
-	if watcher == nil || watcher.Watched() != w.name {
-		return errOther
-	}
-
 	return watcher.Watch(ctx, func(notice source.Notice) error {
-		var concerned []types.NamespacedName
-
-		n.mu.Lock()
-
-		for name, keys := range w.users {
-			switch {
-			case notice.Stands && !*stood:
-				// What was read before may have changed since. What was not read
-				// at all by this process is not due on that account.
-				if n.reads[name].IsZero() {
-					continue
-				}
-			case notice.Stands, notice.Resync:
-				// Nobody was told of anything in between.
-			case keys != nil && !slices.ContainsFunc(notice.Keys, func(key string) bool { return slices.Contains(keys, key) }):
-				continue
-			}
-
-			n.marks[name] = true
-			concerned = append(concerned, name)
+		if err := w.answers.Wait(ctx); err != nil {
+			return err
 		}
 
-		n.mu.Unlock()
-
-		if notice.Stands {
-			*stood = true
-		}
-
-		for _, name := range concerned {
-			if err := w.limiter.Wait(ctx); err != nil {
+		for _, name := range n.mark(w, notice, !*stood) {
+			if err := w.syncs.Wait(ctx); err != nil {
 				return err
 			}
 
 			n.changed(name)
 		}
 
+		*stood = *stood || notice.Stands
+
 		return nil
 	})
+}
+
+// mark marks and gives the ExternalSecrets that a notice concerns.
+func (n *Notices) mark(w *watch, notice source.Notice, first bool) []types.NamespacedName {
+	changed := make(map[string]bool, len(notice.Keys))
+	for _, key := range notice.Keys {
+		changed[key] = true
+	}
+
+	var concerned []types.NamespacedName
+
+	n.mu.Lock()
+	defer n.mu.Unlock()
+
+	for name, want := range w.users {
+		switch {
+		case notice.Stands && first:
+			// What was read before may have changed since. What was not read at
+			// all by this process is not due on that account.
+			if !n.reads[name] {
+				continue
+			}
+		case notice.Stands, notice.Resync:
+			// Nobody was told of anything in between.
+		case want.Keys != nil && !slices.ContainsFunc(want.Keys, func(key string) bool { return changed[key] }):
+			continue
+		case want.Keys == nil && len(changed) == 0:
+			continue
+		}
+
+		n.marks[name]++
+
+		concerned = append(concerned, name)
+	}
+
+	return concerned
 }

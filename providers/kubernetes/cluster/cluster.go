@@ -63,6 +63,9 @@ func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster)
 		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: 16,
 		ForceAttemptHTTP2:   true,
+		// A connection that was dropped without a word would take every request
+		// with it until the kernel gives it up.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 
 	options := backend.Options{Base: base, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer, Retry: backend.RetryOf(env.Retry, defaultRetries, defaultInterval)}

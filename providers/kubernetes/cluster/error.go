@@ -22,6 +22,10 @@ import (
 // server's own status: anything else could be a page of whatever network the
 // provider is in.
 func Error(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+
 	var (
 		typed  *provider.Error
 		status apierrors.APIStatus
@@ -58,7 +62,7 @@ func Error(what string, err error) error {
 		return provider.Unauthenticated("cannot %s: the API server refuses the login: %s", what, because)
 	case apierrors.IsForbidden(err):
 		return provider.AccessDenied("cannot %s: %s", what, because)
-	case apierrors.IsConflict(err):
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: somebody else writes it at the same time", what)}
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)

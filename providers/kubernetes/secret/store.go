@@ -41,6 +41,8 @@ type Store struct {
 	access    authorizationclient.AuthorizationV1Interface
 	metadata  metadata.Interface
 	namespace string
+	// patience is what lies between two watches that end early.
+	patience time.Duration
 }
 
 var (
@@ -59,7 +61,7 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.Kuberne
 		return nil, err
 	}
 
-	s := &Store{cluster: target, namespace: config.Spec.RemoteNamespace}
+	s := &Store{cluster: target, namespace: config.Spec.RemoteNamespace, patience: patience}
 	if s.namespace == "" {
 		s.namespace = metav1.NamespaceDefault
 	}

@@ -351,7 +351,10 @@ func TestWatch(t *testing.T) {
 
 	var told []provider.Change
 
-	err := a.store(t).Watch(ctx, []string{"db", "cache"}, func(change provider.Change) error {
+	watching := a.store(t)
+	watching.patience = time.Millisecond
+
+	err := watching.Watch(ctx, []string{"db", "cache"}, func(change provider.Change) error {
 		if told = append(told, change); len(told) == 4 {
 			cancel()
 		}
@@ -381,5 +384,72 @@ func TestWatchIsRefused(t *testing.T) {
 	err := a.store(t).Watch(t.Context(), nil, func(provider.Change) error { return nil })
 	if err == nil || provider.AsError(err).Code != codes.PermissionDenied {
 		t.Errorf("a login that may not list: %v", err)
+	}
+}
+
+// A gateway that ends each watch at once is asked a few times, and not for ever.
+func TestWatchesThatEndAtOnce(t *testing.T) {
+	for why, answer := range map[string]string{
+		"in good order": "", "for a version that is gone": `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`,
+	} {
+		a := newAPIServer(t)
+		rounds := 0
+
+		a.on("GET secrets", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"}}`)
+		})
+		a.on("WATCH", func(w http.ResponseWriter, _ *http.Request) {
+			rounds++
+
+			_, _ = io.WriteString(w, answer)
+		})
+
+		s := a.store(t)
+		s.patience = time.Millisecond
+
+		if err := s.Watch(t.Context(), nil, func(provider.Change) error { return nil }); err == nil || rounds > maxFailures+1 {
+			t.Errorf("%s: %d rounds, %v", why, rounds, err)
+		}
+	}
+}
+
+// What another push has just made is no failure of the store.
+func TestPushesThatMeet(t *testing.T) {
+	a := newAPIServer(t)
+	a.on("POST secrets", func(w http.ResponseWriter, _ *http.Request) {
+		a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownedBy: "me"}}, Data: map[string][]byte{"other": []byte("v")}})
+		status(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, "db")
+	})
+	a.on("PUT secrets/db", func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewEncoder(w).Encode(sent(t, r))
+	})
+
+	pushed, err := a.store(t).Push(t.Context(), provider.Push{Key: "db", Property: "p", Value: []byte("v"), Owner: "me"})
+	if err != nil || !pushed.Changed {
+		t.Errorf("%+v, %v", pushed, err)
+	}
+}
+
+// Only a Secret is ever said to be absent.
+func TestWritesAreNeverNotFound(t *testing.T) {
+	a := newAPIServer(t)
+	a.on("POST secrets", func(w http.ResponseWriter, _ *http.Request) {
+		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "default")
+	})
+
+	_, err := a.store(t).Push(t.Context(), provider.Push{Key: "db", Property: "p", Value: []byte("v"), Owner: "me"})
+	if err == nil || provider.AsError(err).Code != codes.FailedPrecondition {
+		t.Errorf("a push to a namespace that is not there: %v", err)
+	}
+
+	// It goes while its property is deleted.
+	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownedBy: "me"}}, Data: map[string][]byte{"p": nil, "q": nil}})
+	a.on("PUT secrets/db", func(w http.ResponseWriter, _ *http.Request) {
+		a.on("GET secrets/db", nil)
+		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "db")
+	})
+
+	if changed, err := a.store(t).Delete(t.Context(), provider.Deletion{Key: "db", Property: "p", Owner: "me"}); err != nil || changed {
+		t.Errorf("a delete of what has gone: %t, %v", changed, err)
 	}
 }

@@ -28,6 +28,8 @@ const (
 	// maxFailures in a row end a watch; about patience lies between two.
 	maxFailures = 5
 	patience    = time.Second
+	// shortWatch is how long a watch lasts at least that ends in good order.
+	shortWatch = 5 * time.Second
 )
 
 // errGone says that what happened since the last event is not known any more.
@@ -42,7 +44,7 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 		}
 	}
 
-	w := &watcher{secrets: s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace), what: "Secrets in namespace \"" + s.namespace + "\"", keys: keys, tell: tell}
+	w := &watcher{secrets: s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace), what: "Secrets in namespace \"" + s.namespace + "\"", keys: keys, tell: tell, patience: s.patience}
 
 	for failures := 0; ; {
 		began := time.Now()
@@ -51,28 +53,35 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err == nil:
-			failures = 0
-
-			continue
 		case errors.Is(err, errGone):
 			w.from = ""
-
-			continue
-		case !isTransient(err):
+		case err != nil && !isTransient(err):
 			return err
-		case time.Since(began) > time.Minute:
-			failures = 1
-		default:
-			failures++
 		}
 
-		if failures > maxFailures {
+		// An API server keeps a watch for minutes. One that ends it at once, for
+		// whatever reason, is not asked ever again without a pause.
+		switch lasted := time.Since(began); {
+		case lasted > time.Minute:
+			failures = 0
+
+			if err == nil {
+				continue
+			}
+		case err == nil && lasted > shortWatch:
+			continue
+		}
+
+		if failures++; failures > maxFailures {
+			if err == nil {
+				err = provider.Unavailable("cannot watch %s: the server ends each watch at once", w.what)
+			}
+
 			return err
 		}
 
 		select {
-		case <-time.After(patience*time.Duration(failures) + rand.N(patience)): //nolint:gosec // not for secrets
+		case <-time.After(w.patience*time.Duration(failures) + rand.N(w.patience)): //nolint:gosec // not for secrets
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -93,6 +102,8 @@ type watcher struct {
 	what    string
 	keys    []string
 	tell    func(provider.Change) error
+	// patience is what lies between two rounds that end early.
+	patience time.Duration
 
 	// from is the resource version to go on from; empty means that a list has to
 	// tell.

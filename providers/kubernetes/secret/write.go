@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/kubernetes/cluster"
@@ -186,7 +187,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings, d
 	// With its resource version, so that nobody has written in between.
 	written, err := s.core.Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil {
-		return provider.Pushed{}, cluster.Error("write "+s.name(push.Key), err)
+		return provider.Pushed{}, changedSince(cluster.Error("write "+s.name(push.Key), err))
 	}
 
 	return provider.Pushed{Changed: true, Revision: revision(written)}, nil
@@ -203,8 +204,13 @@ func (s *Store) create(ctx context.Context, push provider.Push, wanted settings,
 	defer cancel()
 
 	written, err := s.core.Secrets(s.namespace).Create(ctx, secret, metav1.CreateOptions{})
+	if err = cluster.Error("create "+s.name(push.Key), err); isNotFound(err) {
+		// Of the namespace.
+		return provider.Pushed{}, provider.InvalidConfig("%s", provider.AsError(err).Message)
+	}
+
 	if err != nil {
-		return provider.Pushed{}, cluster.Error("create "+s.name(push.Key), err)
+		return provider.Pushed{}, err
 	}
 
 	return provider.Pushed{Changed: true, Revision: revision(written)}, nil
@@ -299,7 +305,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		delete(secret.Data, deletion.Property)
 
 		if _, err := s.core.Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{}); err != nil {
-			return false, cluster.Error("write "+s.name(deletion.Key), err)
+			return false, changedSince(cluster.Error("write "+s.name(deletion.Key), err))
 		}
 
 		return true, nil
@@ -318,6 +324,16 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	}
 
 	return false, err
+}
+
+// changedSince makes of a Secret that went between look and write one that
+// somebody else wrote.
+func changedSince(err error) error {
+	if !isNotFound(err) {
+		return err
+	}
+
+	return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: provider.AsError(err).Message}
 }
 
 // contended tells whether somebody else wrote in between.

@@ -136,6 +136,8 @@ type attempt struct {
 	began time.Time
 	// entered says that it has asked for a place among those who read.
 	entered bool
+	// mark is what notices had told of when the stores were read.
+	mark uint64
 }
 
 // version of what the stores' answers depend on.
@@ -174,10 +176,14 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
+		r.notices.Want(s.name)
+
 		return reconcile.Result{}, err
 	}
 
 	if s.plan, err = plan.New(es); err != nil {
+		r.notices.Want(s.name)
+
 		return r.failed(ctx, s, err)
 	}
 
@@ -190,6 +196,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	}
 
 	if r.watch(s) {
+		r.notices.Want(s.name)
+
 		return r.waiting(ctx, s)
 	}
 
@@ -313,8 +321,10 @@ func (r *Reconciler) listen(ctx context.Context, s *attempt) {
 				continue
 			}
 
+			// Kept for long: it holds on to nothing else of the attempt.
+			store, namespace := batch.Store, s.es.Namespace
 			open := func(ctx context.Context) (source.Watcher, error) {
-				return watchers.Watcher(ctx, batch.Store, s.es.Namespace)
+				return watchers.Watcher(ctx, store, namespace)
 			}
 
 			watcher, err := open(ctx)
@@ -476,6 +486,10 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	r.written.remember(s.es, result.Outcome.ResourceVersion)
 
+	if !began.IsZero() {
+		r.notices.Synced(s.name, s.mark)
+	}
+
 	state := r.state(s)
 	state.Intact = true
 
@@ -524,7 +538,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	began = r.now()
 
-	r.notices.Reading(s.name)
+	s.mark = r.notices.Reading(s.name)
 
 	values, answers, err := opened.Fetch(ctx, last)
 	if err != nil {
