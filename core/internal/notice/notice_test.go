@@ -231,7 +231,9 @@ func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
 	s.err = errors.New("the provider went away")
 
 	denied := s.want("one")
-	denied.Open = func(context.Context) (source.Watcher, error) { return nil, errors.New("the namespace is not served any more") }
+	denied.Open = func(context.Context) (source.Watcher, error) {
+		return nil, errors.New("the namespace is not served any more")
+	}
 
 	w.Want(named("b"), s.want("one"))
 	first := s.next(t)
