@@ -635,7 +635,7 @@ func TestAWSCredentialsThatEnd(t *testing.T) {
 	awsCredentials(t, ns, next())
 	apply(t, ns, awsConfig("store", "AWSSecretManager", ""))
 	storeCondition(t, secretStore(ns, "store"), v2alpha1.ReasonValid)
-	gather(t, ns, ns, 10*time.Second)
+	gather(t, ns, ns)
 	inSync(t, ns, time.Now())
 
 	mend := func() {

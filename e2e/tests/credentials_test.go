@@ -24,13 +24,13 @@ import (
 const crowd = 100
 
 // gather makes the crowd: each reads five properties, p1 to p5, of one key of the
-// store "store".
-func gather(t *testing.T, ns, key string, interval time.Duration) {
+// store "store", every ten seconds.
+func gather(t *testing.T, ns, key string) {
 	t.Helper()
 
 	for i := range crowd {
 		es := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: fmt.Sprintf("crowd-%03d", i)}}
-		es.Spec.RefreshInterval = &metav1.Duration{Duration: interval}
+		es.Spec.RefreshInterval = &metav1.Duration{Duration: 10 * time.Second}
 		es.Spec.SecretStoreRef = &esv1.StoreRef{APIVersion: v2alpha1.GroupVersion.String(), Kind: v2alpha1.SecretStoreKind, Name: "store"}
 
 		for n := 1; n <= 5; n++ {

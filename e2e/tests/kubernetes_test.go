@@ -458,7 +458,7 @@ func TestKubernetesCredentials(t *testing.T) {
 	calls := func() int { return backendCalls(t, kubernetesProvider, "Get", "Create") }
 	before, began := calls(), time.Now()
 
-	gather(t, ns, "db", 10*time.Second)
+	gather(t, ns, "db")
 	inSync(t, ns, began)
 	t.Logf("the first sync of %d ExternalSecrets with 5 properties of one Secret: %d requests to the API server", crowd, calls()-before)
 

@@ -193,7 +193,7 @@ func TestVaultCredentials(t *testing.T) {
 
 	before, began := vaultCalls(), time.Now()
 
-	gather(t, ns, ns+"/db", 10*time.Second)
+	gather(t, ns, ns+"/db")
 	inSync(t, ns, began)
 	t.Logf("the first sync of %d ExternalSecrets with 5 properties of one key: %d requests to Vault", crowd, vaultCalls()-before)
 

@@ -311,7 +311,7 @@ func TestWebhookCredentialsThatEnd(t *testing.T) {
 	secret := webhookCredentials(t, ns, api, apiToken)
 
 	apply(t, ns, webhookConfig("store", api.URL+"/v1/{{ .remoteRef.key }}", ""))
-	gather(t, ns, "db", 10*time.Second)
+	gather(t, ns, "db")
 	inSync(t, ns, time.Now())
 
 	credential{
