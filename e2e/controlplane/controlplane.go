@@ -2,6 +2,7 @@ package controlplane
 
 import (
 	"context"
+	"crypto"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/keyutil"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/external-secrets/eso/e2e/process"
@@ -190,6 +192,23 @@ func (c *ControlPlane) KubeconfigFor(ctx context.Context, serviceAccount types.N
 		return "", fmt.Errorf("cannot write the kubeconfig of ServiceAccount %s: %w", serviceAccount, err)
 	}
 	return path, nil
+}
+
+// SigningKey signs the tokens of ServiceAccounts.
+func (c *ControlPlane) SigningKey() (crypto.Signer, error) {
+	text, err := os.ReadFile(c.servers.signingKey())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the key that signs tokens: %w", err)
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the key that signs tokens: %w", err)
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("cannot sign tokens with a %T", key)
+	}
+	return signer, nil
 }
 
 // Stop ends all processes, the API server before its etcd, and removes the

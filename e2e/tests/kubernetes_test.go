@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -404,6 +406,49 @@ func TestKubernetesTellsOfChanges(t *testing.T) {
 	})
 }
 
+// endingSoon gives a token as another one that expires in a few seconds. No API
+// server issues one of less than ten minutes; it accepts it a minute longer than
+// it says.
+func endingSoon(t *testing.T, like string) string {
+	t.Helper()
+
+	signer, err := product.ControlPlane.SigningKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	token, err := jwt.ParseSigned(like, []jose.SignatureAlgorithm{jose.ES256})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	claims := map[string]any{}
+	if err := token.UnsafeClaimsWithoutVerification(&claims); err != nil {
+		t.Fatal(err)
+	}
+
+	claims["exp"] = time.Now().Add(-time.Minute + 5*time.Second).Unix()
+	claims["iat"] = time.Now().Add(-time.Hour).Unix()
+	claims["nbf"] = claims["iat"]
+
+	// Bound to nothing: it ends by the clock alone.
+	if about, ok := claims["kubernetes.io"].(map[string]any); ok {
+		delete(about, "secret")
+	}
+
+	sign, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: signer}, (&jose.SignerOptions{}).WithHeader("kid", token.Headers[0].KeyID))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	signed, err := jwt.Signed(sign).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return signed
+}
+
 // A hundred users of one Secret, and tokens that end.
 func TestKubernetesCredentials(t *testing.T) {
 	source, ns := newNamespace(t), newNamespace(t)
@@ -474,6 +519,14 @@ func TestKubernetesCredentials(t *testing.T) {
 			}
 		},
 		"revoked": revoke,
+		"expired": func() {
+			old := boundTo[current]
+			set(endingSoon(t, current))
+
+			if err := product.Client.Delete(t.Context(), old); err != nil {
+				t.Fatal(err)
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			credential{
