@@ -268,7 +268,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 
 	secret, err := api.ParseSecret(response.Body)
 	if err != nil {
-		return document.Document{}, provider.Unavailable("cannot read secret %q: the server does not answer as Vault does: %v", key, err)
+		return document.Document{}, unreadable("read secret \""+key+"\"", err)
 	}
 
 	return from.document(key, version, secret)

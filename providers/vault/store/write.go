@@ -379,7 +379,7 @@ func (s *Store) request(ctx context.Context, key, verb string, from location, me
 
 	secret, err := api.ParseSecret(response.Body)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, provider.Unavailable("cannot %s secret %q: the server does not answer as Vault does: %v", verb, key, err)
+		return nil, unreadable(verb+" secret \""+key+"\"", err)
 	}
 
 	return secret, nil
