@@ -76,7 +76,9 @@ func issued(t *testing.T, name string, until time.Time) func(*tls.Config) {
 		t.Fatal(err)
 	}
 
-	return func(c *tls.Config) { c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}} }
+	return func(c *tls.Config) {
+		c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}
+	}
 }
 
 // Whoever writes a config chooses the server: an error that quoted what it said

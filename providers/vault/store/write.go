@@ -55,6 +55,9 @@ type state struct {
 	// without a version that can be read.
 	marks  map[string]string
 	marked bool
+	// foreign says that a secret of a version 1 engine has a field where the
+	// marks would be, which holds something else.
+	foreign bool
 }
 
 // owner checks that the secret may be written by an owner.
@@ -106,6 +109,10 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 
 	if err := st.owner(push.Key, push.Owner, push.Adopt); err != nil {
 		return provider.Pushed{}, err
+	}
+
+	if st.foreign {
+		return provider.Pushed{}, provider.NotOwned("secret %q has a field %q that holds no marks of external-secrets, and on an engine of version 1 there is no other place for them: rename the field, or write another key", push.Key, marksKey)
 	}
 
 	raw := push.Value
@@ -278,8 +285,11 @@ func (st *state) take(key string, answer *api.Secret) error {
 	st.raw, st.there, st.revision = found.Raw, true, found.Revision
 
 	if !st.location.v2 {
-		if marks := texts(answer.Data[marksKey]); marks[managedBy] == managedByValue {
+		field, there := answer.Data[marksKey]
+		if marks := marksOf(field); marks != nil {
 			st.marks, st.marked = marks, true
+		} else {
+			st.foreign = there
 		}
 
 		return nil
@@ -307,6 +317,10 @@ func (s *Store) write(ctx context.Context, key string, st *state, raw []byte, ma
 	var fields map[string]any
 	if err := decode(raw, &fields); err != nil {
 		return "", provider.InvalidRequest("cannot write secret %q: the value is no JSON object", key)
+	}
+
+	if _, taken := fields[marksKey]; taken && !st.location.v2 {
+		return "", provider.InvalidRequest("cannot write secret %q: on an engine of version 1 the field %q holds the marks of external-secrets: name the field differently", key, marksKey)
 	}
 
 	var body map[string]any
@@ -428,9 +442,20 @@ func texts(value any) map[string]string {
 	return found
 }
 
+// marksOf are the marks that a push added to a secret of a version 1 engine; nil
+// where the field is somebody's own.
+func marksOf(field any) map[string]string {
+	fields, _ := field.(map[string]any)
+	if marks := texts(field); len(marks) == len(fields) && marks[managedBy] == managedByValue {
+		return marks
+	}
+
+	return nil
+}
+
 // withoutMarks leaves out what a push added to a secret of a version 1 engine.
 func withoutMarks(data map[string]any) map[string]any {
-	if texts(data[marksKey])[managedBy] != managedByValue {
+	if marksOf(data[marksKey]) == nil {
 		return data
 	}
 

@@ -158,6 +158,112 @@ func TestPush(t *testing.T) {
 	}
 }
 
+// A version 1 engine has one place for marks: a field of the secret. What a user
+// keeps there is neither lost nor taken for marks.
+func TestMarksOfVersion1(t *testing.T) {
+	t.Parallel()
+
+	marks := map[string]any{"managed-by": "external-secrets", "external-secrets-owner": "me"}
+
+	for _, c := range []struct {
+		why    string
+		holds  string
+		push   provider.Push
+		code   codes.Code
+		reason string
+		want   string
+		writes []map[string]any
+	}{
+		{
+			why: "marks lie beside the fields", push: provider.Push{Value: []byte(`{"a":"1"}`)},
+			writes: []map[string]any{{"a": "1", marksKey: marks}},
+		},
+		{
+			why: "a value with a field in their place", push: provider.Push{Value: []byte(`{"a":"1","custom_metadata":{"team":"a"}}`)},
+			code: codes.InvalidArgument, reason: pb.ReasonInvalidRequest, want: "custom_metadata",
+		},
+		{
+			why: "a field in their place is none of theirs even where it looks so", holds: `{"a":"1","custom_metadata":` + ours + `}`,
+			push: provider.Push{Value: []byte(`{"a":"2","custom_metadata":` + ours + `}`)},
+			code: codes.InvalidArgument, reason: pb.ReasonInvalidRequest, want: "custom_metadata",
+		},
+		{
+			why: "a property in their place", holds: `{"a":"1","custom_metadata":` + ours + `}`,
+			push: provider.Push{Property: "custom_metadata", Value: []byte("x")},
+			code: codes.InvalidArgument, reason: pb.ReasonInvalidRequest, want: "custom_metadata",
+		},
+		{
+			why: "its name written in another way", push: provider.Push{Value: []byte(`{"custom\u005fmetadata":{"team":"a"}}`)},
+			code: codes.InvalidArgument, reason: pb.ReasonInvalidRequest, want: "custom_metadata",
+		},
+		{
+			why: "a user's text is not overwritten by adopting", holds: `{"a":"1","custom_metadata":"mine"}`,
+			push: provider.Push{Property: "a", Value: []byte("2"), Adopt: true},
+			code: codes.FailedPrecondition, reason: pb.ReasonNotOwned, want: "rename the field",
+		},
+		{
+			why: "nor are a user's entries", holds: `{"a":"1","custom_metadata":{"team":"a"}}`,
+			push: provider.Push{Value: []byte(`{"a":"2"}`), Adopt: true},
+			code: codes.FailedPrecondition, reason: pb.ReasonNotOwned, want: "rename the field",
+		},
+		{
+			why: "nor what no mark can be, beside a mark", holds: `{"a":"1","custom_metadata":{"managed-by":"external-secrets","n":1}}`,
+			push: provider.Push{Value: []byte(`{"a":"2"}`), Adopt: true},
+			code: codes.FailedPrecondition, reason: pb.ReasonNotOwned, want: "rename the field",
+		},
+		{
+			why: "what carries nothing is adopted", holds: `{"a":"1"}`, push: provider.Push{Property: "b", Value: []byte("2"), Adopt: true},
+			writes: []map[string]any{{"a": "1", "b": "2", marksKey: marks}},
+		},
+		{
+			why: "what ESO v1 wrote is taken over", holds: `{"a":"1","custom_metadata":` + before + `}`, push: provider.Push{Property: "a", Value: []byte("2")},
+			writes: []map[string]any{{"a": "2", marksKey: marks}},
+		},
+		{
+			why: "the same again is not written", holds: `{"a":"1","custom_metadata":` + ours + `}`, push: provider.Push{Value: []byte(`{"a":"1"}`)},
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v := newVault(t)
+			v.handle("secret/app", func(w http.ResponseWriter, r *http.Request) {
+				switch {
+				case r.Method == http.MethodPut:
+					w.WriteHeader(http.StatusNoContent)
+				case c.holds == "":
+					http.Error(w, `{"errors":[]}`, http.StatusNotFound)
+				default:
+					fmt.Fprintf(w, `{"data":%s}`, c.holds)
+				}
+			})
+
+			c.push.Key, c.push.Owner = "app", "me"
+
+			_, err := with(v, func(s *setup) { s.spec.Version = v2alpha1.KVv1 }).open(t).Push(t.Context(), c.push)
+			if c.code != codes.OK {
+				if got := errorOf(t, err); got.Code != c.code || got.Reason != c.reason || !strings.Contains(got.Message, c.want) {
+					t.Errorf("%v %s: %s", got.Code, got.Reason, got.Message)
+				}
+			} else if err != nil {
+				t.Error(err)
+			}
+
+			var writes []map[string]any
+
+			for _, got := range v.got("secret/app") {
+				if got.body != nil {
+					writes = append(writes, got.body)
+				}
+			}
+
+			if diff := cmp.Diff(c.writes, writes); diff != "" {
+				t.Errorf("writes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestDelete(t *testing.T) {
 	t.Parallel()
 
