@@ -152,9 +152,91 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{Changed: true, Revision: st.revision}, nil
 	}
 
+	// Metadata know no check-and-set: two owners that claim a secret at the same
+	// time both write their mark. Whose it is, their writes of the data decide.
+	claims := st.location.v2 && st.marks[ownedBy] != push.Owner
+	if claims {
+		// Repeated after its answer was lost, the write would find its own version,
+		// and take it for somebody else's.
+		ctx = unrepeated(ctx)
+	}
+
 	revision, err := s.write(ctx, push.Key, st, raw, marks)
 
+	if claims {
+		switch {
+		case err == nil:
+			err = s.confirm(ctx, push.Key, st.location, marks)
+		case errors.Is(err, errConflict):
+			if undone := s.disclaim(ctx, push.Key, st, marks); undone != nil {
+				err = undone
+			}
+		}
+	}
+
 	return provider.Pushed{Changed: err == nil, Revision: revision}, err
+}
+
+// confirm sees to it that a claim of which the data are written stands, though
+// another one that lost may have put its mark in between, and taken it away.
+func (s *Store) confirm(ctx context.Context, key string, from location, marks map[string]string) error {
+	for range maxAttempts {
+		now, _, err := s.metadata(ctx, key, from)
+
+		switch {
+		case isNotFound(err):
+			// It was deleted since.
+			return nil
+		case err != nil:
+			return err
+		case now[ownedBy] == marks[ownedBy]:
+			return nil
+		}
+
+		if now == nil {
+			now = map[string]string{}
+		}
+
+		maps.Copy(now, marks)
+
+		if err := s.mark(ctx, key, from, now); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// disclaim takes back the marks of a claim that lost: what somebody else has
+// written in the meantime is not this owner's, and the next look must not take
+// it for that. It touches nothing where the mark is another owner's already. Of a
+// winner that puts its mark back at the same moment it may take that away: then
+// the secret is nobody's until it is adopted, and never the loser's.
+func (s *Store) disclaim(ctx context.Context, key string, st *state, marks map[string]string) error {
+	now, _, err := s.metadata(ctx, key, st.location)
+
+	switch {
+	case isNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case now[ownedBy] != marks[ownedBy]:
+		return nil
+	}
+
+	for name, value := range marks {
+		if now[name] != value {
+			continue
+		}
+
+		if earlier, had := st.marks[name]; had {
+			now[name] = earlier
+		} else {
+			delete(now, name)
+		}
+	}
+
+	return s.mark(ctx, key, st.location, now)
 }
 
 // Delete deletes a secret, or a property of one.
@@ -251,9 +333,8 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 
 	// That a version was deleted says nothing of the marks, nor of the version
 	// to compare with.
-	path := strings.Replace(from.path, from.mount+"/data/", from.mount+"/metadata/", 1)
+	marks, version, err := s.metadata(ctx, key, from)
 
-	metadata, err := s.request(ctx, key, "read the metadata of", from, http.MethodGet, path, nil)
 	switch {
 	case isNotFound(err):
 		return st, nil
@@ -261,10 +342,9 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 		return nil, err
 	}
 
-	st.marked = true
-	st.marks = texts(metadata.Data["custom_metadata"])
+	st.marks, st.marked = marks, true
 
-	if version, ok := metadata.Data["current_version"].(json.Number); ok {
+	if version != "" {
 		if st.there && version != st.version {
 			return nil, errConflict
 		}
@@ -273,6 +353,25 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 	}
 
 	return st, nil
+}
+
+// metadata reads a secret's custom metadata, on an engine of version 2, and the
+// number of its latest version; the latter is empty where Vault tells none.
+func (s *Store) metadata(ctx context.Context, key string, from location) (map[string]string, json.Number, error) {
+	path := strings.Replace(from.path, from.mount+"/data/", from.mount+"/metadata/", 1)
+
+	answer, err := s.request(ctx, key, "read the metadata of", from, http.MethodGet, path, nil)
+
+	switch {
+	case err != nil:
+		return nil, "", err
+	case answer == nil:
+		return nil, "", provider.Unavailable("cannot read the metadata of secret %q: Vault's answer is empty", key)
+	}
+
+	version, _ := answer.Data["current_version"].(json.Number)
+
+	return texts(answer.Data["custom_metadata"]), version, nil
 }
 
 // take takes over what a read answered.
