@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/hashicorp/vault/api"
 
@@ -89,16 +90,7 @@ func (c *connections) release(ctx context.Context, used *connection) error {
 
 // newHTTPClient makes the client of a connection.
 func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x509.CertPool, certificate *tls.Certificate) *http.Client {
-	transport, _ := http.DefaultTransport.(*http.Transport)
-	transport = transport.Clone()
-	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	transport.MaxIdleConnsPerHost = 16
-
-	if certificate != nil {
-		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
-	}
-
-	options := backend.Options{Base: drained{transport}, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
+	options := backend.Options{Base: drained{newTransport(roots, certificate)}, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
 	if spec.RequestsPerSecond != nil {
 		options.RequestsPerSecond = int(*spec.RequestsPerSecond)
 	}
@@ -110,6 +102,22 @@ func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x5
 		// the token along.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+func newTransport(roots *x509.CertPool, certificate *tls.Certificate) *http.Transport {
+	transport, _ := http.DefaultTransport.(*http.Transport)
+	transport = transport.Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
+	transport.MaxIdleConnsPerHost = 16
+	// A connection that a firewall drops without a word would else take every
+	// request until the kernel gives up, minutes later.
+	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+
+	if certificate != nil {
+		transport.TLSClientConfig.Certificates = []tls.Certificate{*certificate}
+	}
+
+	return transport
 }
 
 // operation names a request, as ESO v1's metrics do where they can.

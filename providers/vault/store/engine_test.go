@@ -3,10 +3,10 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -247,9 +247,9 @@ func TestRequestError(t *testing.T) {
 		code codes.Code
 		want string
 	}{
-		{"no answer", errors.New("connection refused"), codes.Unavailable, "cannot read: Vault does not answer: connection refused"},
-		{"the caller's deadline is not Vault's fault", fmt.Errorf("GET: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "GET: context deadline exceeded"},
-		{"nor its going away", context.Canceled, codes.Canceled, "context canceled"},
+		{"no answer", syscall.ECONNREFUSED, codes.Unavailable, "cannot read: Vault does not answer: connection refused"},
+		{"the caller's deadline is not Vault's fault", fmt.Errorf("GET: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "cannot read: context deadline exceeded"},
+		{"nor its going away", context.Canceled, codes.Canceled, "cannot read: context canceled"},
 		{"no words", &api.ResponseError{StatusCode: http.StatusForbidden}, codes.PermissionDenied, "cannot read: Vault refuses: Forbidden"},
 		{
 			"a page that is not Vault's may be any of the provider's network", &api.ResponseError{StatusCode: http.StatusForbidden, RawError: true, Errors: []string{canary}},

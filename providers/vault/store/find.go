@@ -176,7 +176,7 @@ func (w *walk) list(ctx context.Context, folder string) ([]string, error) {
 	if response != nil && response.StatusCode == http.StatusNotFound {
 		body, err := io.ReadAll(response.Body)
 		if err != nil {
-			return nil, provider.Unavailable("cannot list %q: %v", what, err)
+			return nil, unreadable("list \""+what+"\"", err)
 		}
 
 		if err := s.absence(ctx, client, from, what, "", body); provider.AsError(err).Code != codes.NotFound {

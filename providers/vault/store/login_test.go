@@ -828,11 +828,11 @@ func TestLoginFails(t *testing.T) {
 		},
 		{
 			why: "a server whose certificate nobody vouches for", edit: func(s *setup) { s.spec.CABundle = nil },
-			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "x509",
+			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "its certificate is of an unknown authority: set spec.caBundle",
 		},
 		{
 			why: "nobody there", vault: func(v *vault) { v.Listener.Close() },
-			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "refused",
+			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "cannot log in to role \"reader\" at auth/kubernetes: Vault does not answer: connection refused",
 		},
 		{
 			why: "a bundle that is none", edit: func(s *setup) { s.spec.CABundle = []byte("x") },

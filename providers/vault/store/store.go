@@ -154,6 +154,13 @@ func (d drained) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
+// unrepeatedKey of a context says that its requests are made once.
+type unrepeatedKey struct{}
+
+func unrepeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unrepeatedKey{}, true)
+}
+
 // retry decides on another try. One that Vault puts off is the operator's to
 // make: it is told when, and waits without keeping anybody.
 func retry(ctx context.Context, response *http.Response, err error) (bool, error) {
@@ -162,7 +169,7 @@ func retry(ctx context.Context, response *http.Response, err error) (bool, error
 		return false, err
 	}
 
-	if err == nil && response.StatusCode == http.StatusTooManyRequests {
+	if err == nil && response.StatusCode == http.StatusTooManyRequests || ctx.Value(unrepeatedKey{}) != nil {
 		return false, nil
 	}
 
@@ -268,7 +275,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 
 	secret, err := api.ParseSecret(response.Body)
 	if err != nil {
-		return document.Document{}, provider.Unavailable("cannot read secret %q: the server does not answer as Vault does: %v", key, err)
+		return document.Document{}, unreadable("read secret \""+key+"\"", err)
 	}
 
 	return from.document(key, version, secret)

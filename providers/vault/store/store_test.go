@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -231,7 +232,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			ended <- err != nil
 		})
 
-		if got := errorOf(t, read(t, store).Err); got.Code != codes.Unavailable && got.Code != codes.FailedPrecondition {
+		if got := errorOf(t, read(t, store).Err); got.Code != codes.ResourceExhausted || got.Reason != pb.ReasonTooLarge {
 			t.Errorf("%d: %v: %s", status, got.Code, got.Message)
 		}
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -113,6 +114,7 @@ func (v *vault) serve(w http.ResponseWriter, r *http.Request) {
 
 	if body, err := io.ReadAll(r.Body); err == nil && len(body) > 0 {
 		_ = json.Unmarshal(body, &got.body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 
 	v.mu.Lock()

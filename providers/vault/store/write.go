@@ -55,6 +55,9 @@ type state struct {
 	// without a version that can be read.
 	marks  map[string]string
 	marked bool
+	// foreign says that a secret of a version 1 engine has a field where the
+	// marks would be, which holds something else.
+	foreign bool
 }
 
 // owner checks that the secret may be written by an owner.
@@ -108,6 +111,10 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{}, err
 	}
 
+	if st.foreign {
+		return provider.Pushed{}, provider.NotOwned("secret %q has a field %q that holds no marks of external-secrets, and on an engine of version 1 there is no other place for them: rename the field, or write another key", push.Key, marksKey)
+	}
+
 	raw := push.Value
 
 	switch {
@@ -145,9 +152,91 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{Changed: true, Revision: st.revision}, nil
 	}
 
+	// Metadata know no check-and-set: two owners that claim a secret at the same
+	// time both write their mark. Whose it is, their writes of the data decide.
+	claims := st.location.v2 && st.marks[ownedBy] != push.Owner
+	if claims {
+		// Repeated after its answer was lost, the write would find its own version,
+		// and take it for somebody else's.
+		ctx = unrepeated(ctx)
+	}
+
 	revision, err := s.write(ctx, push.Key, st, raw, marks)
 
+	if claims {
+		switch {
+		case err == nil:
+			err = s.confirm(ctx, push.Key, st.location, marks)
+		case errors.Is(err, errConflict):
+			if undone := s.disclaim(ctx, push.Key, st, marks); undone != nil {
+				err = undone
+			}
+		}
+	}
+
 	return provider.Pushed{Changed: err == nil, Revision: revision}, err
+}
+
+// confirm sees to it that a claim of which the data are written stands, though
+// another one that lost may have put its mark in between, and taken it away.
+func (s *Store) confirm(ctx context.Context, key string, from location, marks map[string]string) error {
+	for range maxAttempts {
+		now, _, err := s.metadata(ctx, key, from)
+
+		switch {
+		case isNotFound(err):
+			// It was deleted since.
+			return nil
+		case err != nil:
+			return err
+		case now[ownedBy] == marks[ownedBy]:
+			return nil
+		}
+
+		if now == nil {
+			now = map[string]string{}
+		}
+
+		maps.Copy(now, marks)
+
+		if err := s.mark(ctx, key, from, now); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// disclaim takes back the marks of a claim that lost: what somebody else has
+// written in the meantime is not this owner's, and the next look must not take
+// it for that. It touches nothing where the mark is another owner's already. Of a
+// winner that puts its mark back at the same moment it may take that away: then
+// the secret is nobody's until it is adopted, and never the loser's.
+func (s *Store) disclaim(ctx context.Context, key string, st *state, marks map[string]string) error {
+	now, _, err := s.metadata(ctx, key, st.location)
+
+	switch {
+	case isNotFound(err):
+		return nil
+	case err != nil:
+		return err
+	case now[ownedBy] != marks[ownedBy]:
+		return nil
+	}
+
+	for name, value := range marks {
+		if now[name] != value {
+			continue
+		}
+
+		if earlier, had := st.marks[name]; had {
+			now[name] = earlier
+		} else {
+			delete(now, name)
+		}
+	}
+
+	return s.mark(ctx, key, st.location, now)
 }
 
 // Delete deletes a secret, or a property of one.
@@ -244,9 +333,8 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 
 	// That a version was deleted says nothing of the marks, nor of the version
 	// to compare with.
-	path := strings.Replace(from.path, from.mount+"/data/", from.mount+"/metadata/", 1)
+	marks, version, err := s.metadata(ctx, key, from)
 
-	metadata, err := s.request(ctx, key, "read the metadata of", from, http.MethodGet, path, nil)
 	switch {
 	case isNotFound(err):
 		return st, nil
@@ -254,10 +342,9 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 		return nil, err
 	}
 
-	st.marked = true
-	st.marks = texts(metadata.Data["custom_metadata"])
+	st.marks, st.marked = marks, true
 
-	if version, ok := metadata.Data["current_version"].(json.Number); ok {
+	if version != "" {
 		if st.there && version != st.version {
 			return nil, errConflict
 		}
@@ -266,6 +353,25 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 	}
 
 	return st, nil
+}
+
+// metadata reads a secret's custom metadata, on an engine of version 2, and the
+// number of its latest version; the latter is empty where Vault tells none.
+func (s *Store) metadata(ctx context.Context, key string, from location) (map[string]string, json.Number, error) {
+	path := strings.Replace(from.path, from.mount+"/data/", from.mount+"/metadata/", 1)
+
+	answer, err := s.request(ctx, key, "read the metadata of", from, http.MethodGet, path, nil)
+
+	switch {
+	case err != nil:
+		return nil, "", err
+	case answer == nil:
+		return nil, "", provider.Unavailable("cannot read the metadata of secret %q: Vault's answer is empty", key)
+	}
+
+	version, _ := answer.Data["current_version"].(json.Number)
+
+	return texts(answer.Data["custom_metadata"]), version, nil
 }
 
 // take takes over what a read answered.
@@ -278,8 +384,11 @@ func (st *state) take(key string, answer *api.Secret) error {
 	st.raw, st.there, st.revision = found.Raw, true, found.Revision
 
 	if !st.location.v2 {
-		if marks := texts(answer.Data[marksKey]); marks[managedBy] == managedByValue {
+		field, there := answer.Data[marksKey]
+		if marks := marksOf(field); marks != nil {
 			st.marks, st.marked = marks, true
+		} else {
+			st.foreign = there
 		}
 
 		return nil
@@ -307,6 +416,10 @@ func (s *Store) write(ctx context.Context, key string, st *state, raw []byte, ma
 	var fields map[string]any
 	if err := decode(raw, &fields); err != nil {
 		return "", provider.InvalidRequest("cannot write secret %q: the value is no JSON object", key)
+	}
+
+	if _, taken := fields[marksKey]; taken && !st.location.v2 {
+		return "", provider.InvalidRequest("cannot write secret %q: on an engine of version 1 the field %q holds the marks of external-secrets: name the field differently", key, marksKey)
 	}
 
 	var body map[string]any
@@ -379,7 +492,7 @@ func (s *Store) request(ctx context.Context, key, verb string, from location, me
 
 	secret, err := api.ParseSecret(response.Body)
 	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, provider.Unavailable("cannot %s secret %q: the server does not answer as Vault does: %v", verb, key, err)
+		return nil, unreadable(verb+" secret \""+key+"\"", err)
 	}
 
 	return secret, nil
@@ -428,9 +541,20 @@ func texts(value any) map[string]string {
 	return found
 }
 
+// marksOf are the marks that a push added to a secret of a version 1 engine; nil
+// where the field is somebody's own.
+func marksOf(field any) map[string]string {
+	fields, _ := field.(map[string]any)
+	if marks := texts(field); len(marks) == len(fields) && marks[managedBy] == managedByValue {
+		return marks
+	}
+
+	return nil
+}
+
 // withoutMarks leaves out what a push added to a secret of a version 1 engine.
 func withoutMarks(data map[string]any) map[string]any {
-	if texts(data[marksKey])[managedBy] != managedByValue {
+	if marksOf(data[marksKey]) == nil {
 		return data
 	}
 

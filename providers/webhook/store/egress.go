@@ -165,6 +165,9 @@ func (e *Egress) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
+		// A connection that a firewall drops without a word would else take every
+		// request until the kernel gives up, minutes later.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 
 	if e.Proxy {

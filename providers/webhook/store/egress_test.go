@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -169,5 +170,15 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		t.Error("the flag does nothing")
 	} else if _, err := transport.Proxy(request); err != nil {
 		t.Error(err)
+	}
+}
+
+// A connection that is dropped without a word is found by pings.
+func TestConnectionsArePinged(t *testing.T) {
+	transport := (&Egress{}).transport()
+	want := &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
+
+	if diff := cmp.Diff(want, transport.HTTP2); diff != "" || !transport.ForceAttemptHTTP2 {
+		t.Errorf("HTTP/2 is attempted: %t (-want +got):\n%s", transport.ForceAttemptHTTP2, diff)
 	}
 }

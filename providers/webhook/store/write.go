@@ -114,6 +114,11 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 		return false, provider.Unsupported("the API does not read secrets, and spec.push does not name .remoteRef.property: nothing knows the rest of the secret")
 	}
 
+	// Whose it is stands in the answer that the API does not give.
+	if now.unreadable && s.ownerHeader != "" {
+		return false, provider.Unsupported("the API does not read secrets, so that spec.ownerHeader cannot tell whose this one is: remove spec.ownerHeader, or let the API answer to reads")
+	}
+
 	there, same, err := s.compare(ctx, now, push)
 	if err != nil {
 		return false, err

@@ -299,6 +299,34 @@ func TestAPIThatDoesNotRead(t *testing.T) {
 	}
 }
 
+// Where the header tells whose a secret is, an API that does not read leaves it
+// unknown: nothing is overwritten on a guess.
+func TestOwnerOfWhatIsNotRead(t *testing.T) {
+	for _, status := range []int{http.StatusMethodNotAllowed, http.StatusNotImplemented} {
+		k := newKeeper()
+		k.secrets["/a"], k.owners["/a"] = "theirs", "other"
+		server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodGet {
+				w.WriteHeader(status)
+
+				return
+			}
+
+			k.ServeHTTP(w, r)
+		})
+		spec := writable(server.URL)
+		spec.OwnerHeader = "X-Owner"
+		s := open(t, spec)
+
+		for _, adopt := range []bool{false, true} {
+			_, err := s.Push(t.Context(), provider.Push{Key: "a", Value: []byte("mine"), Owner: "me", Adopt: adopt})
+			if code(err) != "Unimplemented UNSUPPORTED" || !strings.Contains(err.Error(), "spec.ownerHeader") || k.holds("a") != "theirs" {
+				t.Errorf("%d, adopting %t: %v, holds %q", status, adopt, err, k.holds("a"))
+			}
+		}
+	}
+}
+
 // A read that fails proves nothing: nothing is written in the dark.
 func TestPushNeedsTheRead(t *testing.T) {
 	status := 0
