@@ -113,7 +113,6 @@ func TestFaultsOfServers(t *testing.T) {
 		},
 		{"HTTP in place of HTTPS", func(t *testing.T) string { return "https://" + greet(t, "HTTP/1.1 400 "+banner+"\r\n\r\n") }, "it does not speak TLS"},
 		{"no TLS", func(t *testing.T) string { return "https://" + greet(t, "220 "+banner+" ESMTP\r\n") }, "it does not speak TLS"},
-		{"no such name", func(*testing.T) string { return "https://" + banner + ".invalid" }, "host"},
 		{"an unknown authority", func(t *testing.T) string { return newVault(t, issued(t, "127.0.0.1", time.Now().Add(time.Hour))).URL }, "unknown authority"},
 		{
 			"too much", func(t *testing.T) string {
