@@ -616,8 +616,10 @@ func TestAWSAdmissionRefuses(t *testing.T) {
 	}
 }
 
-// A hundred users of one secret, and an access key that AWS takes back.
-func TestAWSCredentialsThatEnd(t *testing.T) {
+// awsCredentialsThatEnd are access keys that AWS takes back.
+func awsCredentialsThatEnd(t *testing.T) {
+	t.Helper()
+
 	server := awsServer(t)
 	ns := newNamespace(t)
 	inAWS(t, "secretsmanager.CreateSecret", map[string]any{"Name": ns, "SecretString": `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`})

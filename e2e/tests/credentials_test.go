@@ -23,6 +23,20 @@ import (
 // crowd is how many ExternalSecrets share one key in these tests.
 const crowd = 100
 
+// A hundred users of one secret, and credentials that end: each is told, costs
+// little while it lasts, and is replaced by itself when there is another. Those
+// of different backends at the same time: most of it is waiting.
+func TestCredentialsThatEnd(t *testing.T) {
+	for name, end := range map[string]func(*testing.T){
+		"vault": vaultCredentials, "kubernetes": kubernetesCredentials, "aws": awsCredentialsThatEnd, "webhook": webhookCredentialsThatEnd,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			end(t)
+		})
+	}
+}
+
 // gather makes the crowd: each reads five properties, p1 to p5, of one key of the
 // store "store", every ten seconds.
 func gather(t *testing.T, ns, key string) {

@@ -449,8 +449,10 @@ func endingSoon(t *testing.T, like string) string {
 	return signed
 }
 
-// A hundred users of one Secret, and tokens that end.
-func TestKubernetesCredentials(t *testing.T) {
+// kubernetesCredentials are ServiceAccounts' tokens that end.
+func kubernetesCredentials(t *testing.T) {
+	t.Helper()
+
 	source, ns := newNamespace(t), newNamespace(t)
 	account(t, product.Client, ns, source, ofSecrets("get"))
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"p1": []byte("1"), "p2": []byte("2"), "p3": []byte("3"), "p4": []byte("4"), "p5": []byte("5")}, nil)

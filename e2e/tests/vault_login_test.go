@@ -165,9 +165,10 @@ func vaultCalls() int {
 	return n
 }
 
-// A hundred users of one key cost about one, and a credential that ended costs
-// little until there is another.
-func TestVaultCredentials(t *testing.T) {
+// vaultCredentials are tokens that Vault does not know, or no longer.
+func vaultCredentials(t *testing.T) {
+	t.Helper()
+
 	ns := newNamespace(t)
 	write(t, "secret/"+ns+"/db", map[string]any{"p1": "1", "p2": "2", "p3": "3", "p4": "4", "p5": "5"})
 
@@ -300,4 +301,62 @@ spec:
 	apply(t, ns, config("app")+config("stranger")+simpleES("app", "app"))
 	holds(t, ns, "app", "password", "by certificate")
 	storeCondition(t, secretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in at auth/cert")
+}
+
+// Vault learns from AWS who has signed the login, and so whose it is.
+func TestVaultAWSLogin(t *testing.T) {
+	sts, ns := awsServer(t), newNamespace(t)
+	write(t, "secret/"+ns+"/db", map[string]any{"password": "by identity"})
+	awsCredentials(t, ns, awsKey)
+
+	for _, step := range []struct {
+		path string
+		body map[string]any
+	}{
+		{"sys/policies/acl/" + ns, map[string]any{"policy": fmt.Sprintf(`path "secret/data/%s/*" { capabilities = ["read"] }`, ns)}},
+		{"sys/auth/" + ns, map[string]any{"type": "aws"}},
+		{"auth/" + ns + "/config/client", map[string]any{"sts_endpoint": sts.Address(), "sts_region": awsRegion, "iam_server_id_header_value": "vault.example.com"}},
+		{"auth/" + ns + "/role/app", map[string]any{
+			// That is who moto takes everybody for.
+			"auth_type": "iam", "bound_iam_principal_arn": "arn:aws:iam::123456789012:user/moto", "resolve_aws_unique_ids": false, "token_policies": ns,
+		}},
+	} {
+		ask(t, http.MethodPost, step.path, step.body)
+	}
+
+	for name, audience := range map[string]string{"app": "vault.example.com", "elsewhere": "another.example.com"} {
+		apply(t, ns, strings.NewReplacer("NAME", name, "SERVER", backend.Address(), "REGION", awsRegion, "AUDIENCE", audience).Replace(`
+apiVersion: provider.secretstore.external-secrets.io/v2alpha1
+kind: Vault
+metadata:
+  name: NAME
+spec:
+  server: SERVER
+  path: secret
+  auth:
+    iam:
+      path: NS
+      vaultRole: app
+      region: REGION
+      vaultAwsIamServerID: AUDIENCE
+      secretRef:
+        accessKeyIDSecretRef: {name: awssm-secret, key: access-key}
+        secretAccessKeySecretRef: {name: awssm-secret, key: secret-access-key}
+---
+apiVersion: secretstore.external-secrets.io/v2alpha1
+kind: SecretStore
+metadata:
+  name: NAME
+spec:
+  providerConfig:
+    providerRef: {kind: Vault, name: NAME}
+`))
+	}
+
+	apply(t, ns, strings.ReplaceAll(simpleES("app", "app"), "key: db", "key: NS/db"))
+	storeCondition(t, secretStore(ns, "app"), v2alpha1.ReasonValid)
+	holds(t, ns, "app", "password", "by identity")
+
+	// A request that was signed for another server is of no use to this one.
+	storeCondition(t, secretStore(ns, "elsewhere"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in to role", "Vault refuses")
 }

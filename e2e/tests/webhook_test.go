@@ -303,9 +303,11 @@ func TestWebhookCredentials(t *testing.T) {
 	})
 }
 
-// A token that the API takes back, for whatever reason: it says 401 to all of
-// them.
-func TestWebhookCredentialsThatEnd(t *testing.T) {
+// webhookCredentialsThatEnd is a token that the API takes back, for whatever
+// reason: it says 401 to all of them.
+func webhookCredentialsThatEnd(t *testing.T) {
+	t.Helper()
+
 	ns, api := newNamespace(t), newWebhookAPI(t)
 	api.put("db", `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`)
 	secret := webhookCredentials(t, ns, api, apiToken)

@@ -85,12 +85,25 @@ func TestDocumentedTargets(t *testing.T) {
 	}
 
 	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(examples) != 2 {
+	if len(examples) != 3 {
 		t.Errorf("%d examples", len(examples))
 	}
 
+	// The objects that one of them names.
+	dir := t.TempDir()
+	objects := "apiVersion: provider.example.com/v1\nkind: Example\nmetadata: {namespace: team-a, name: backend}\n"
+
+	if err := os.WriteFile(filepath.Join(dir, "objects.yaml"), []byte(objects), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
 	for _, example := range examples {
-		if _, err := load(t, example[1]); err != nil {
+		file := filepath.Join(dir, "target.yaml")
+		if err := os.WriteFile(file, []byte(example[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := Load(file); err != nil {
 			t.Error(err)
 		}
 	}
