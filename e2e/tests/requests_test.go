@@ -144,62 +144,86 @@ spec:
   data:
 ` + data.String()
 
-	quiet(t)
+	path := "GET /v1/secret/data/" + ns + "/ten"
+	want := map[string]int{"APPLY secrets": 1, "PATCH externalsecrets/status": 1, "POST events": 1}
 
-	// kubectl's own requests are taken off: it reads and applies the object.
-	requests, reads := apiRequests(t), backend.Requests()
+	var name, diff string
 
-	apply(t, ns, manifest)
-	synced(t, ns, "app")
+	// Once a minute the operator looks at the certificate of each provider. What a
+	// sync costs shows in every one of them.
+	for i := range 3 {
+		name = fmt.Sprintf("app-%d", i)
 
-	var got map[string]int
+		quiet(t)
 
-	// The event, the last of them, follows a moment later.
-	eventually(t, func(context.Context) error {
-		if got = since(requests, apiRequests(t)); got["POST events"] == 0 {
-			return errors.New("no event yet")
+		// kubectl's own requests are taken off: it reads and applies the object.
+		requests, reads := apiRequests(t), backend.Requests()
+
+		apply(t, ns, strings.ReplaceAll(manifest, "name: app", "name: "+name))
+		synced(t, ns, name)
+
+		var got map[string]int
+
+		// The event, the last of them, follows a moment later.
+		eventually(t, func(context.Context) error {
+			if got = since(requests, apiRequests(t)); got["POST events"] == 0 {
+				return errors.New("no event yet")
+			}
+
+			return nil
+		})
+
+		// Those of the test itself.
+		delete(got, "GET externalsecrets")
+		delete(got, "APPLY externalsecrets")
+
+		if n := backend.Requests()[path] - reads[path]; n != 1 {
+			t.Errorf("ten properties of one key cost %d reads at Vault", n)
 		}
 
-		return nil
-	})
+		if diff = cmp.Diff(want, got); diff == "" {
+			break
+		}
 
-	// Those of the test itself.
-	delete(got, "GET externalsecrets")
-	delete(got, "APPLY externalsecrets")
-
-	want := map[string]int{"APPLY secrets": 1, "PATCH externalsecrets/status": 1, "POST events": 1}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("requests of a first sync (-want +got):\n%s", diff)
+		// One that refreshes would be counted with the next.
+		deleteES(t, ns, name)
 	}
 
-	path := "GET /v1/secret/data/" + ns + "/ten"
-	if n := backend.Requests()[path] - reads[path]; n != 1 {
-		t.Errorf("ten properties of one key cost %d reads at Vault", n)
+	if diff != "" {
+		t.Fatalf("requests of a first sync (-want +got):\n%s", diff)
 	}
 
 	t.Run("a refresh that finds nothing new writes the status only", func(t *testing.T) {
-		before := synced(t, ns, "app").Status.RefreshTime
-		requests, reads := apiRequests(t), backend.Requests()
+		var diff string
 
-		eventually(t, func(ctx context.Context) error {
-			es, _, err := getES(ctx, ns, "app")
-			if err == nil && !es.Status.RefreshTime.After(before.Time) {
-				err = errors.New("not refreshed yet")
+		// Once a minute the operator looks at the certificate of each provider. What
+		// a refresh costs shows in every one of them.
+		for range 3 {
+			before := synced(t, ns, name).Status.RefreshTime
+			requests, reads := apiRequests(t), backend.Requests()
+
+			eventually(t, func(ctx context.Context) error {
+				es, _, err := getES(ctx, ns, name)
+				if err == nil && !es.Status.RefreshTime.After(before.Time) {
+					err = errors.New("not refreshed yet")
+				}
+
+				return err
+			})
+
+			got := since(requests, apiRequests(t))
+			delete(got, "GET externalsecrets")
+
+			if n := backend.Requests()[path] - reads[path]; n != 1 {
+				t.Errorf("a refresh cost %d reads at Vault", n)
 			}
 
-			return err
-		})
-
-		got := since(requests, apiRequests(t))
-		delete(got, "GET externalsecrets")
-
-		if diff := cmp.Diff(map[string]int{"PATCH externalsecrets/status": 1}, got); diff != "" {
-			t.Errorf("requests of a refresh (-want +got):\n%s", diff)
+			if diff = cmp.Diff(map[string]int{"PATCH externalsecrets/status": 1}, got); diff == "" {
+				return
+			}
 		}
 
-		if n := backend.Requests()[path] - reads[path]; n != 1 {
-			t.Errorf("a refresh cost %d reads at Vault", n)
-		}
+		t.Errorf("requests of a refresh (-want +got):\n%s", diff)
 	})
 }
 
