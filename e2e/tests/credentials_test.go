@@ -26,7 +26,7 @@ const crowd = 100
 // A hundred users of one secret, and credentials that end: each is told, costs
 // little while it lasts, and is replaced by itself when there is another. Those
 // of different backends at the same time: most of it is waiting.
-func TestCredentialsThatEnd(t *testing.T) {
+func TestCredentialsThatEnd(t *testing.T) { //nolint:tparallel // the tests after it count requests
 	for name, end := range map[string]func(*testing.T){
 		"vault": vaultCredentials, "kubernetes": kubernetesCredentials, "aws": awsCredentialsThatEnd, "webhook": webhookCredentialsThatEnd,
 	} {
