@@ -86,6 +86,21 @@ func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Re
 	return results
 }
 
+// Exists tells whether fetch gives a secret, and whether it has the property
+// where one is named. Only what is proven absent is not there.
+func Exists(ctx context.Context, key, property string, fetch Fetch) (bool, error) {
+	found, err := fetch(ctx, key, "", false)
+
+	switch {
+	case err != nil && provider.AsError(err).Code == codes.NotFound:
+		return false, nil
+	case err != nil:
+		return false, err
+	default:
+		return property == "" || Has(found.Raw, property), nil
+	}
+}
+
 // guarded keeps a panic in one read, which no server sees in this goroutine,
 // from ending the process. Its text may hold what was read: type and place are
 // told.

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"unicode/utf8"
@@ -194,4 +195,19 @@ func escape(key string) string {
 	}
 
 	return path.String()
+}
+
+// Encode gives a value as a JSON text, with <, > and & as they are: backends
+// write them so, and a target holds the same text.
+func Encode(value any) ([]byte, error) {
+	var text bytes.Buffer
+
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }

@@ -12,6 +12,8 @@ import (
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/aws/batch"
 )
 
 const (
@@ -21,7 +23,7 @@ const (
 	pathPage = 10
 	listPage = 50
 	// maxFound bounds the values of one search that are held at a time.
-	maxFound = maxBatch * maxBatches
+	maxFound = maxBatch * batch.InFlight
 )
 
 // Find gives the parameters below a path of the hierarchy, or those that are

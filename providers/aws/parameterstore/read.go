@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/ssm"
@@ -19,14 +16,13 @@ import (
 	"github.com/external-secrets/eso/sdk/document"
 	"github.com/external-secrets/eso/sdk/provider"
 
+	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/mark"
 )
 
 const (
 	// maxBatch is how many parameters AWS reads at a time.
 	maxBatch = 10
-	// maxBatches bounds the batches that are in flight.
-	maxBatches = 4
 )
 
 // version is a number or a label.
@@ -79,35 +75,11 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 // has no outcome is to be read on its own; that it is absent, for one, is only
 // proven then: a batch says the same of a name that is malformed.
 func (s *Store) several(ctx context.Context, selections []selection) map[selection]outcome {
-	known := map[selection]outcome{}
 	if len(selections) < 2 || !s.batches.Open() {
-		return known
+		return nil
 	}
 
-	var (
-		mu   sync.Mutex
-		wait sync.WaitGroup
-		free = make(chan struct{}, maxBatches)
-	)
-
-	for batch := range slices.Chunk(selections, maxBatch) {
-		free <- struct{}{}
-
-		wait.Go(func() {
-			defer func() { <-free }()
-
-			read := s.batch(ctx, batch)
-
-			mu.Lock()
-			defer mu.Unlock()
-
-			maps.Copy(known, read)
-		})
-	}
-
-	wait.Wait()
-
-	return known
+	return batch.Read(selections, maxBatch, func(some []selection) map[selection]outcome { return s.batch(ctx, some) })
 }
 
 // batch reads at most maxBatch parameters.

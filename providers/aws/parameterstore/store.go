@@ -10,7 +10,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
-	"github.com/external-secrets/eso/providers/aws/gate"
+	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/session"
 )
 
@@ -23,7 +23,7 @@ type Store struct {
 	session *session.Session
 	client  *ssm.Client
 	prefix  string
-	batches *gate.Gate
+	batches *batch.Gate
 }
 
 var (
@@ -41,7 +41,7 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSPara
 		return nil, err
 	}
 
-	return &Store{session: s, client: ssm.NewFromConfig(s.Config()), prefix: config.Spec.Prefix, batches: gate.New(time.Now)}, nil
+	return &Store{session: s, client: ssm.NewFromConfig(s.Config()), prefix: config.Spec.Prefix, batches: batch.New(time.Now)}, nil
 }
 
 // Validate asks AWS whose the credentials are.

@@ -14,6 +14,8 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/document"
 	"github.com/external-secrets/eso/sdk/provider"
+
+	"github.com/external-secrets/eso/providers/aws/batch"
 )
 
 const (
@@ -24,7 +26,7 @@ const (
 	// maxFilters is how many filters AWS takes.
 	maxFilters = 10
 	// maxFound bounds the values of one search that are held at a time.
-	maxFound = maxBatch * maxBatches
+	maxFound = maxBatch * batch.InFlight
 )
 
 // filterable is what AWS takes as a filter. Anything else is compared here

@@ -3,10 +3,8 @@ package secretsmanager
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/secretsmanager"
@@ -17,14 +15,13 @@ import (
 	"github.com/external-secrets/eso/sdk/document"
 	"github.com/external-secrets/eso/sdk/provider"
 
+	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/mark"
 )
 
 const (
 	// maxBatch is how many secrets AWS reads at a time.
 	maxBatch = 20
-	// maxBatches bounds the batches that are in flight.
-	maxBatches = 4
 	// versionPrefix stands before the id of a version; without it a version is
 	// a stage.
 	versionPrefix = "uuid/"
@@ -66,39 +63,14 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 // latest reads the latest versions of keys in batches, as far as AWS lets the
 // caller. A key that has no outcome is to be read on its own.
 func (s *Store) latest(ctx context.Context, keys []string) map[string]outcome {
-	known := map[string]outcome{}
-
 	// An ARN may be one without its random end; what is answered would not say
 	// which was meant.
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.HasPrefix(s.id(key), "arn:") })
 	if len(keys) < 2 || !s.batches.Open() {
-		return known
+		return nil
 	}
 
-	var (
-		mu   sync.Mutex
-		wait sync.WaitGroup
-		free = make(chan struct{}, maxBatches)
-	)
-
-	for batch := range slices.Chunk(keys, maxBatch) {
-		free <- struct{}{}
-
-		wait.Go(func() {
-			defer func() { <-free }()
-
-			read := s.batch(ctx, batch)
-
-			mu.Lock()
-			defer mu.Unlock()
-
-			maps.Copy(known, read)
-		})
-	}
-
-	wait.Wait()
-
-	return known
+	return batch.Read(keys, maxBatch, func(some []string) map[string]outcome { return s.batch(ctx, some) })
 }
 
 // batch reads at most maxBatch keys.

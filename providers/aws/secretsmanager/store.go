@@ -11,7 +11,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
-	"github.com/external-secrets/eso/providers/aws/gate"
+	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/session"
 )
 
@@ -26,7 +26,7 @@ type Store struct {
 	refs     provider.References
 	prefix   string
 	deletion v2alpha1.SecretsManagerDeletion
-	batches  *gate.Gate
+	batches  *batch.Gate
 }
 
 var (
@@ -57,7 +57,7 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSSecr
 
 	return &Store{
 		session: s, client: secretsmanager.NewFromConfig(s.Config()), refs: env.References,
-		prefix: config.Spec.Prefix, deletion: deletion, batches: gate.New(time.Now),
+		prefix: config.Spec.Prefix, deletion: deletion, batches: batch.New(time.Now),
 	}, nil
 }
 

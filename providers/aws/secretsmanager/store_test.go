@@ -17,7 +17,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
-	"github.com/external-secrets/eso/providers/aws/gate"
+	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/internal/fakeaws"
 	"github.com/external-secrets/eso/providers/aws/mark"
 )
@@ -150,7 +150,7 @@ func TestReadWithoutTheRightToBatches(t *testing.T) {
 
 	s, _ := open(t, nil)
 	now := time.Now()
-	s.batches = gate.New(func() time.Time { return now })
+	s.batches = batch.New(func() time.Time { return now })
 
 	for _, want := range []struct {
 		later   time.Duration

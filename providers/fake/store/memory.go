@@ -5,7 +5,6 @@ import (
 	"context"
 	"sync"
 
-	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/external-secrets/eso/sdk/document"
@@ -131,16 +130,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 
 // Exists tells whether a secret, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
-	found, err := s.fetch(ctx, key, "", false)
-
-	switch {
-	case err != nil && provider.AsError(err).Code == codes.NotFound:
-		return false, nil
-	case err != nil:
-		return false, err
-	default:
-		return property == "" || document.Has(found.Raw, property), nil
-	}
+	return document.Exists(ctx, key, property, s.fetch)
 }
 
 // state is the latest value of a key, whose it is, and whether it is there.

@@ -233,3 +233,12 @@ func TestOperation(t *testing.T) {
 		}
 	}
 }
+
+// What listens where the config leads could be anything of the provider's
+// network.
+func TestErrorQuotesNoServer(t *testing.T) {
+	got := provider.AsError(Error("read", errors.New(`malformed HTTP response "`+canary+`"`)))
+	if got.Code != codes.Unavailable || strings.Contains(got.Message, canary) {
+		t.Errorf("%v: %s", got.Code, got.Message)
+	}
+}

@@ -41,7 +41,9 @@ func Error(what string, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return err
 	case !errors.As(err, &status):
-		return provider.Unavailable("cannot %s: the API server does not answer: %v", what, err)
+		because, _ := backend.Reason(err, backend.Fields{Server: "spec.server", CA: "spec.server.caBundle or spec.server.caProvider"})
+
+		return provider.Unavailable("cannot %s: the API server does not answer: %s", what, because)
 	}
 
 	answer := status.Status()

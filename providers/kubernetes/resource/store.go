@@ -1,7 +1,6 @@
 package resource
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -213,16 +212,7 @@ func (s *Store) list(ctx context.Context, r rule, options metav1.ListOptions) (*
 
 // Exists tells whether an object, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
-	found, err := s.fetch(ctx, key, "", false)
-
-	switch {
-	case err != nil && provider.AsError(err).Code == codes.NotFound:
-		return false, nil
-	case err != nil:
-		return false, err
-	default:
-		return property == "" || document.Has(found.Raw, property), nil
-	}
+	return document.Exists(ctx, key, property, s.fetch)
 }
 
 // Validate cannot tell without a name which objects the login may get.
@@ -412,17 +402,13 @@ func encode(object *unstructured.Unstructured, value any) (document.Document, er
 		value = map[string]any{}
 	}
 
-	var text bytes.Buffer
-
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-
-	if err := encoder.Encode(value); err != nil {
+	raw, err := document.Encode(value)
+	if err != nil {
 		return document.Document{}, provider.InvalidRequest("cannot encode %q", object.GetName())
 	}
 
 	return document.Document{
-		Raw:      bytes.TrimSuffix(text.Bytes(), []byte("\n")),
+		Raw:      raw,
 		Revision: string(object.GetUID()) + "@" + object.GetResourceVersion(),
 	}, nil
 }

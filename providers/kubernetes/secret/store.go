@@ -1,9 +1,7 @@
 package secret
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -305,7 +303,7 @@ func metadataOf(read provider.Read, secret *corev1.Secret) provider.Result {
 		found = map[string]string{}
 	}
 
-	raw, err := encode(map[string]any{"labels": found, "annotations": annotations})
+	raw, err := document.Encode(map[string]any{"labels": found, "annotations": annotations})
 	if err != nil {
 		return provider.Result{Err: provider.InvalidRequest("cannot encode the metadata of Secret %q", secret.Name)}
 	}
@@ -326,26 +324,12 @@ func whole(secret *corev1.Secret) ([]byte, error) {
 		texts[name] = string(value)
 	}
 
-	raw, err := encode(texts)
+	raw, err := document.Encode(texts)
 	if err != nil {
 		return nil, provider.InvalidRequest("cannot encode Secret %q", secret.Name)
 	}
 
 	return raw, nil
-}
-
-// encode leaves <, > and & as they are.
-func encode(value any) ([]byte, error) {
-	var text bytes.Buffer
-
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-
-	if err := encoder.Encode(value); err != nil {
-		return nil, err
-	}
-
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
 func names(list []string, wanted string) bool {

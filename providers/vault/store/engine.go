@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -200,17 +199,10 @@ func encode(key string, value any, revision string) (document.Document, error) {
 		value = map[string]any{}
 	}
 
-	// Not json.Marshal: it would write <, > and & in another way than Vault.
-	var text bytes.Buffer
-
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-
-	if err := encoder.Encode(value); err != nil {
+	raw, err := document.Encode(value)
+	if err != nil {
 		return document.Document{}, provider.Unavailable("cannot encode secret %q", key)
 	}
-
-	raw := bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 
 	if revision == "" {
 		sum := sha256.Sum256(raw)

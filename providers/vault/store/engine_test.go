@@ -252,7 +252,7 @@ func TestRequestError(t *testing.T) {
 		{"no answer", syscall.ECONNREFUSED, codes.Unavailable, "cannot read: Vault does not answer: connection refused"},
 		{"no such name", fmt.Errorf("dial: %w", &net.DNSError{Name: canary, Server: "10.0.0.10", IsNotFound: true}), codes.Unavailable, "cannot read: Vault does not answer: no such host"},
 		{"no answer of DNS", &net.DNSError{Name: canary, Server: "10.0.0.10", IsTimeout: true}, codes.Unavailable, "cannot read: Vault does not answer: the host's name cannot be resolved"},
-		{"what nobody foresaw is not quoted", errors.New(canary), codes.Unavailable, "cannot read: Vault does not answer: the connection broke, or what came is no answer of Vault's"},
+		{"what nobody foresaw is not quoted", errors.New(canary), codes.Unavailable, "cannot read: Vault does not answer: the connection broke, or what came is no answer of HTTP"},
 		{"the caller's deadline is not Vault's fault", fmt.Errorf("GET: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "cannot read: context deadline exceeded"},
 		{"nor its going away", context.Canceled, codes.Canceled, "cannot read: context canceled"},
 		{"no words", &api.ResponseError{StatusCode: http.StatusForbidden}, codes.PermissionDenied, "cannot read: Vault refuses: Forbidden"},

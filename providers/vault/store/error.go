@@ -2,15 +2,11 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/vault/api"
@@ -49,7 +45,9 @@ func requestError(what string, err error) error {
 
 	var response *api.ResponseError
 	if !errors.As(err, &response) {
-		return provider.Unavailable("cannot %s: Vault does not answer: %s", what, reason(err))
+		because, _ := backend.Reason(err, backend.Fields{Server: "spec.server", CA: "spec.caBundle or spec.caProvider"})
+
+		return provider.Unavailable("cannot %s: Vault does not answer: %s", what, because)
 	}
 
 	// What is not in Vault's form comes from something else, and could be any
@@ -81,49 +79,6 @@ func unreadable(what string, err error) error {
 	}
 
 	return provider.Unavailable("cannot %s: the server does not answer as Vault does", what)
-}
-
-// reason says why there is no answer. The libraries' own words quote what came
-// in its place, and addresses that names lead to: a config's author, who chooses
-// the server, could read the provider's network by them.
-func reason(err error) string {
-	var (
-		dns     *net.DNSError
-		verify  *tls.CertificateVerificationError
-		unknown x509.UnknownAuthorityError
-		host    x509.HostnameError
-		invalid x509.CertificateInvalidError
-		record  tls.RecordHeaderError
-		op      *net.OpError
-		errno   syscall.Errno
-		network net.Error
-	)
-
-	switch {
-	case errors.As(err, &unknown):
-		return "its certificate is of an unknown authority: set spec.caBundle or spec.caProvider"
-	case errors.As(err, &host):
-		return "its certificate is not for the host of spec.server"
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return "its certificate has expired, or is not valid yet"
-	case errors.As(err, &invalid), errors.As(err, &verify):
-		return "its certificate cannot be verified"
-	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
-		return "it does not speak TLS: should spec.server begin with http://?"
-	case errors.As(err, &op) && op.Op == "remote error":
-		// An alert of TLS, of a list that the library has.
-		return "it ends the TLS handshake: " + op.Err.Error()
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return "no such host"
-	case errors.As(err, &dns):
-		return "the host's name cannot be resolved"
-	case errors.As(err, &network) && network.Timeout():
-		return "it takes too long"
-	case errors.As(err, &errno):
-		return errno.Error()
-	default:
-		return "the connection broke, or what came is no answer of Vault's"
-	}
 }
 
 // brief puts Vault's words on one line of bounded length.

@@ -86,7 +86,7 @@ func issued(t *testing.T, name string, until time.Time) func(*tls.Config) {
 func TestFaultsOfServers(t *testing.T) {
 	t.Parallel()
 
-	const broken = "the connection broke, or what came is no answer of Vault's"
+	const broken = "the connection broke, or what came is no answer of HTTP"
 
 	for _, c := range []struct {
 		why    string

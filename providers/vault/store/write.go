@@ -295,16 +295,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 
 // Exists tells whether a secret, or a property of it, can be read.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
-	found, err := s.fetch(ctx, key, "", false)
-
-	switch {
-	case isNotFound(err):
-		return false, nil
-	case err != nil:
-		return false, err
-	}
-
-	return property == "" || document.Has(found.Raw, property), nil
+	return document.Exists(ctx, key, property, s.fetch)
 }
 
 // state reads a secret with its marks.

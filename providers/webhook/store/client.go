@@ -2,17 +2,13 @@ package store
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -218,7 +214,9 @@ func (c *client) failure(ctx context.Context, call *call, err error) error {
 		return refused.invalid(call.shown)
 	}
 
-	reason, lasting := c.reason(err)
+	reason, lasting := backend.Reason(err, backend.Fields{
+		CA: "spec.caBundle or spec.caProvider", Late: fmt.Sprintf("it does not answer within %s (spec.timeout)", c.timeout),
+	})
 	unavailable := provider.Unavailable("%s: %s", call.shown, reason)
 
 	if lasting {
@@ -226,54 +224,4 @@ func (c *client) failure(ctx context.Context, call *call, err error) error {
 	}
 
 	return &passingError{unavailable}
-}
-
-// reason says why there is no answer, and whether a moment later would be the
-// same.
-func (c *client) reason(err error) (text string, lasting bool) {
-	var (
-		dns     *net.DNSError
-		verify  *tls.CertificateVerificationError
-		unknown x509.UnknownAuthorityError
-		host    x509.HostnameError
-		expired x509.CertificateInvalidError
-		record  tls.RecordHeaderError
-		op      *net.OpError
-		errno   syscall.Errno
-		network net.Error
-	)
-
-	switch {
-	case errors.As(err, &unknown):
-		return "its certificate is of an unknown authority: set spec.caBundle or spec.caProvider", true
-	case errors.As(err, &host):
-		return "its certificate is not for this host", true
-	case errors.As(err, &expired):
-		return "its certificate is not valid: " + certificateFault(expired), true
-	case errors.As(err, &verify):
-		return "its certificate cannot be verified", true
-	case errors.As(err, &record):
-		return "it does not speak TLS", true
-	case errors.As(err, &op) && op.Op == "remote error":
-		// An alert of TLS; its texts are the library's.
-		return "it ends the TLS handshake: " + op.Err.Error(), true
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return "the host's name is not known", true
-	case errors.As(err, &dns):
-		return "the host's name cannot be resolved", false
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
-		return fmt.Sprintf("it does not answer within %s (spec.timeout)", c.timeout), false
-	case errors.As(err, &errno):
-		return errno.Error(), false
-	default:
-		return "the connection broke, or what came is no answer of HTTP", false
-	}
-}
-
-func certificateFault(e x509.CertificateInvalidError) string {
-	if e.Reason == x509.Expired {
-		return "it has expired, or is not valid yet"
-	}
-
-	return "it may not be used so"
 }

@@ -1,0 +1,41 @@
+package batch
+
+import (
+	"maps"
+	"slices"
+	"sync"
+)
+
+// InFlight is how many batches are read at a time.
+const InFlight = 4
+
+// Read calls read with batches of at most size keys, InFlight at a time, and
+// gives what they answer together.
+func Read[K comparable, V any](keys []K, size int, read func([]K) map[K]V) map[K]V {
+	var (
+		mu   sync.Mutex
+		wait sync.WaitGroup
+
+		all  = map[K]V{}
+		free = make(chan struct{}, InFlight)
+	)
+
+	for keys := range slices.Chunk(keys, size) {
+		free <- struct{}{}
+
+		wait.Go(func() {
+			defer func() { <-free }()
+
+			answered := read(keys)
+
+			mu.Lock()
+			defer mu.Unlock()
+
+			maps.Copy(all, answered)
+		})
+	}
+
+	wait.Wait()
+
+	return all
+}
