@@ -3,6 +3,7 @@ package offline
 import (
 	"context"
 	"fmt"
+	"time"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
@@ -68,7 +69,7 @@ func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects
 		fields[batch.Store] = batch.Field
 	}
 
-	values, _, err := fetch.Open(ctx, openers, p, es.Namespace).Fetch(ctx, nil)
+	values, _, err := fetch.Open(ctx, openers, p, es.Namespace).Fetch(ctx, nil, time.Time{})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +109,7 @@ type opened struct{ contents Contents }
 
 var _ source.Source = opened{}
 
-func (o opened) Read(ctx context.Context, reads []plan.Read, _ []string) ([]source.Result, error) {
+func (o opened) Read(ctx context.Context, reads []plan.Read, _ []string, _ time.Time) ([]source.Result, error) {
 	results := make([]source.Result, len(reads))
 
 	for i, read := range reads {

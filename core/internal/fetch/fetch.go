@@ -219,9 +219,10 @@ func (o *Opened) Lanes() []source.Lane {
 
 // Fetch asks all stores at the same time, and gives one value per entry of the
 // plan. last is what an earlier fetch of the same plan and the same stores was
-// answered, or nil: what has not changed since need not travel. An error is an
-// *Error.
-func (o *Opened) Fetch(ctx context.Context, last Answers) ([]render.Value, Answers, error) {
+// answered, or nil: what has not changed since need not travel. What a store was
+// asked by others before since does not do; the zero time takes any answer that
+// is under way. An error is an *Error.
+func (o *Opened) Fetch(ctx context.Context, last Answers, since time.Time) ([]render.Value, Answers, error) {
 	answers := make(Answers, len(o.sources))
 
 	var wait sync.WaitGroup
@@ -237,7 +238,7 @@ func (o *Opened) Fetch(ctx context.Context, last Answers) ([]render.Value, Answe
 		}
 
 		wait.Go(func() {
-			answers[i], o.failures[i] = ask(ctx, s, o.plan.Batches[i], known)
+			answers[i], o.failures[i] = ask(ctx, s, o.plan.Batches[i], known, since)
 		})
 	}
 
@@ -251,7 +252,7 @@ func (o *Opened) Fetch(ctx context.Context, last Answers) ([]render.Value, Answe
 	return values, answers, nil
 }
 
-func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.Result) ([]source.Result, error) {
+func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.Result, since time.Time) ([]source.Result, error) {
 	var results []source.Result
 
 	if len(batch.Reads) > 0 {
@@ -264,7 +265,7 @@ func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.R
 		}
 
 		var err error
-		if results, err = s.Read(ctx, batch.Reads, known); err != nil {
+		if results, err = s.Read(ctx, batch.Reads, known, since); err != nil {
 			return nil, err
 		}
 

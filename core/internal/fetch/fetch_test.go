@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -31,7 +32,7 @@ func (b backend) Healthy() bool { return b.healthy }
 
 func (b backend) Find(context.Context, plan.Find) (map[string][]byte, error) { return b.found, b.lost }
 
-func (backend) Read(_ context.Context, reads []plan.Read, _ []string) ([]source.Result, error) {
+func (backend) Read(_ context.Context, reads []plan.Read, _ []string, _ time.Time) ([]source.Result, error) {
 	results := make([]source.Result, len(reads))
 	for i := range results {
 		results[i].Err = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it does not exist"}
@@ -70,7 +71,7 @@ func TestOnlyAHealthyStoreProvesAbsence(t *testing.T) {
 	} {
 		c.plan.Target.Deletion = c.deletion
 
-		_, _, err := Open(t.Context(), source.Registry{"": c.backend}, &c.plan, "ns").Fetch(t.Context(), nil)
+		_, _, err := Open(t.Context(), source.Registry{"": c.backend}, &c.plan, "ns").Fetch(t.Context(), nil, time.Time{})
 
 		switch {
 		case c.err == "" && err != nil, c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):

@@ -57,13 +57,23 @@ type Notices struct {
 	watches map[string]*watch
 	// wants are the names of the watches of each ExternalSecret.
 	wants map[types.NamespacedName][]string
-	// marks count how often each was told of, seen how many of these the last
-	// sync that succeeded knew of; reads are those that were read at all.
-	marks, seen map[types.NamespacedName]uint64
-	reads       map[types.NamespacedName]bool
+	// marks say how often each was told of, seen how many of these the last sync
+	// that succeeded knew of; reads are those that were read at all.
+	marks map[types.NamespacedName]Mark
+	seen  map[types.NamespacedName]uint64
+	reads map[types.NamespacedName]bool
 
 	running sync.WaitGroup
 	stopped bool
+}
+
+// Mark is what an ExternalSecret was told of until some moment.
+type Mark struct {
+	// Told is when it was told of a change that no sync has read yet; zero where
+	// there is none.
+	Told time.Time
+
+	count uint64
 }
 
 type pauses struct{ shortest, longest, refused time.Duration }
@@ -83,7 +93,7 @@ func New(changed func(names ...types.NamespacedName)) *Notices {
 	return &Notices{
 		changed: changed, now: time.Now, pauses: pauses{shortestPause, longestPause, refusedPause},
 		watches: map[string]*watch{}, wants: map[types.NamespacedName][]string{},
-		marks: map[types.NamespacedName]uint64{}, seen: map[types.NamespacedName]uint64{}, reads: map[types.NamespacedName]bool{},
+		marks: map[types.NamespacedName]Mark{}, seen: map[types.NamespacedName]uint64{}, reads: map[types.NamespacedName]bool{},
 	}
 }
 
@@ -136,28 +146,33 @@ func (n *Notices) Told(name types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	return n.marks[name] != n.seen[name]
+	return n.marks[name].count != n.seen[name]
 }
 
 // Reading says that an ExternalSecret is about to be read. Call it before, and
 // give what it answers to Synced when the sync has succeeded: what is told of in
 // between, and what a sync that fails was told of, has to be read again.
-func (n *Notices) Reading(name types.NamespacedName) (mark uint64) {
+func (n *Notices) Reading(name types.NamespacedName) Mark {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
 	n.reads[name] = true
 
-	return n.marks[name]
+	mark := n.marks[name]
+	if mark.count == n.seen[name] {
+		mark.Told = time.Time{}
+	}
+
+	return mark
 }
 
 // Synced says that what an ExternalSecret was told of before a Reading has
 // reached its target.
-func (n *Notices) Synced(name types.NamespacedName, mark uint64) {
+func (n *Notices) Synced(name types.NamespacedName, mark Mark) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 
-	n.seen[name] = mark
+	n.seen[name] = mark.count
 }
 
 // Stop ends all watches and waits for them.
@@ -340,7 +355,7 @@ func (n *Notices) mark(w *watch, notice source.Notice, first bool) []types.Names
 			continue
 		}
 
-		n.marks[name]++
+		n.marks[name] = Mark{Told: n.now(), count: n.marks[name].count + 1}
 
 		concerned = append(concerned, name)
 	}

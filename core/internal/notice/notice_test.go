@@ -155,6 +155,10 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 
 	mark := w.Reading(named("a"))
 
+	if mark.Told.IsZero() {
+		t.Error("a read does not learn when it was told of the change")
+	}
+
 	if !w.Told(named("a")) {
 		t.Error("a read that may fail takes the mark away")
 	}
@@ -166,6 +170,10 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 	}
 
 	mark = w.Reading(named("a"))
+
+	if !mark.Told.IsZero() {
+		t.Error("a read learns of a change that was read before")
+	}
 
 	say(notices, source.Notice{Keys: []string{"one"}})
 	w.take()

@@ -29,6 +29,9 @@ type Due struct {
 	Repair bool
 	// Periodic says that nothing changed but the time.
 	Periodic bool
+	// Asked says that somebody changed the ExternalSecret, and expects what the
+	// stores hold from then on.
+	Asked bool
 	// Why, in a few words; for logs.
 	Why string
 	// Held says that the clock asks for a refresh, and that a sync window holds
@@ -93,7 +96,7 @@ func read(es *esv1.ExternalSecret, state State) Due {
 	changed := es.Status.SyncedResourceVersion != marker.SyncedVersion(&es.ObjectMeta)
 
 	if changed && forced(es) {
-		return Due{Now: true, Why: "the annotation asks for it"}
+		return Due{Now: true, Asked: true, Why: "the annotation asks for it"}
 	}
 
 	switch es.Spec.RefreshPolicy {
@@ -101,7 +104,7 @@ func read(es *esv1.ExternalSecret, state State) Due {
 		return Due{}
 	case esv1.RefreshOnChange:
 		if changed {
-			return Due{Now: true, Why: "the ExternalSecret changed"}
+			return Due{Now: true, Asked: true, Why: "the ExternalSecret changed"}
 		}
 
 		return Due{}
@@ -115,7 +118,7 @@ func read(es *esv1.ExternalSecret, state State) Due {
 
 	switch {
 	case changed:
-		return Due{Now: true, Why: "the ExternalSecret changed"}
+		return Due{Now: true, Asked: true, Why: "the ExternalSecret changed"}
 	case es.Status.SyncedDependencies != state.Dependencies:
 		return Due{Now: true, Why: "a store, its config, its registration or a template changed"}
 	}

@@ -39,17 +39,19 @@ func TestDecide(t *testing.T) {
 		deps   string
 		broken bool
 		frozen bool
-		want   bool
-		never  bool
+		// asked says that somebody waits for what the stores hold now.
+		asked bool
+		want  bool
+		never bool
 	}{
 		{why: "what was never synced is due", es: externalSecret(nil), want: true},
 		{why: "a refresh is not due before its time", es: synced(30*time.Minute, nil)},
 		{why: "a refresh is due when the interval is over", es: synced(time.Hour+2*time.Second, nil), want: true},
 		{why: "an absent interval is an hour", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) { es.Spec.RefreshInterval = nil }), want: true},
 		{why: "a target that was touched is repaired", es: synced(time.Minute, nil), broken: true, want: true},
-		{why: "a new generation", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Generation++ }), want: true},
-		{why: "an annotation forces a sync", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Annotations = map[string]string{"a": "b"} }), want: true},
-		{why: "a label, too", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Labels = map[string]string{"a": "b"} }), want: true},
+		{why: "a new generation", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Generation++ }), want: true, asked: true},
+		{why: "an annotation forces a sync", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Annotations = map[string]string{"a": "b"} }), want: true, asked: true},
+		{why: "a label, too", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Labels = map[string]string{"a": "b"} }), want: true, asked: true},
 		{why: "a store that changed", es: synced(time.Minute, nil), deps: "others", want: true},
 		{why: "a clock that jumped back an hour", es: synced(-time.Hour, nil), want: true},
 		{why: "a second that the API rounds off is no jump", es: synced(-time.Second, nil)},
@@ -60,11 +62,11 @@ func TestDecide(t *testing.T) {
 		{why: "the annotation forces a sync under CreatedOnce", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
 			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
 			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
-		}), want: true},
+		}), want: true, asked: true},
 		{why: "the annotation forces a sync under interval 0", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
 			es.Spec.RefreshInterval = &metav1.Duration{}
 			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
-		}), want: true},
+		}), want: true, asked: true},
 		{why: "an annotation that was obeyed forces nothing when another comes", es: synced(time.Minute, func(es *esv1.ExternalSecret) {
 			es.Spec.RefreshPolicy = esv1.RefreshCreatedOnce
 			es.Annotations = map[string]string{esv1.AnnotationForceSync: "1"}
@@ -78,8 +80,8 @@ func TestDecide(t *testing.T) {
 		{why: "a change does not wait for the window", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) {
 			es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: "0 5 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
 			es.Generation++
-		}), want: true},
-		{why: "OnChange reads on a change", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange; es.Generation++ }), want: true},
+		}), want: true, asked: true},
+		{why: "OnChange reads on a change", es: synced(time.Minute, func(es *esv1.ExternalSecret) { es.Spec.RefreshPolicy = esv1.RefreshOnChange; es.Generation++ }), want: true, asked: true},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -92,6 +94,10 @@ func TestDecide(t *testing.T) {
 			due := Decide(c.es, State{Dependencies: deps, Intact: !c.broken, Frozen: c.frozen, Now: now})
 			if due.Now != c.want {
 				t.Fatalf("due = %+v", due)
+			}
+
+			if due.Asked != c.asked {
+				t.Errorf("due = %+v; want asked %v", due, c.asked)
 			}
 
 			// An object that nobody looks at again is lost.

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/external-secrets/eso/core/internal/plan"
 )
 
 // flight is one read that is under way.
 type flight struct {
+	began  time.Time
 	done   chan struct{}
 	result Result
 	err    error
@@ -35,9 +37,10 @@ func newFlights() *flights { return &flights{byKey: map[flightKey]*flight{}} }
 var errLeft = errors.New("the read that was shared was cancelled")
 
 // read performs reads by means of ask, but for those that somebody else of the
-// same identity has under way: of those it takes the results.
+// same identity has under way: of those it takes the results. What was begun
+// before since may show what the store held before, and is left alone.
 func (f *flights) read(
-	ctx context.Context, identity string, reads []plan.Read, known []string,
+	ctx context.Context, identity string, reads []plan.Read, known []string, since time.Time,
 	ask func(context.Context, []plan.Read, []string) ([]Result, error),
 ) ([]Result, error) {
 	results := make([]Result, len(reads))
@@ -50,13 +53,13 @@ func (f *flights) read(
 	for i, read := range reads {
 		key := flightKey{identity: identity, read: read, known: known[i]}
 
-		if under, ok := f.byKey[key]; ok {
+		if under, ok := f.byKey[key]; ok && !under.began.Before(since) {
 			joined[i] = under
 
 			continue
 		}
 
-		own := &flight{done: make(chan struct{}), err: errLeft}
+		own := &flight{began: time.Now(), done: make(chan struct{}), err: errLeft}
 		f.byKey[key] = own
 		mine.add(i, key, own)
 	}
@@ -136,7 +139,10 @@ func (f *flights) lead(ctx context.Context, p *flightPlan, results []Result, ask
 			}
 
 			close(own.done)
-			delete(f.byKey, p.keys[i])
+
+			if f.byKey[p.keys[i]] == own { // and not one that began since
+				delete(f.byKey, p.keys[i])
+			}
 		}
 	}()
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/providerclient"
@@ -32,8 +33,9 @@ type Opener interface {
 type Source interface {
 	// Read performs reads and answers as many results in the same order; an
 	// error is that of all of them. known holds the revision per read of what
-	// the caller has, empty where it has nothing.
-	Read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error)
+	// the caller has, empty where it has nothing. What the store was asked before
+	// since does not answer it; the zero time takes any answer that is under way.
+	Read(ctx context.Context, reads []plan.Read, known []string, since time.Time) ([]Result, error)
 
 	// Find gives every secret that matches, by name. It is whole, or an error.
 	Find(ctx context.Context, find plan.Find) (map[string][]byte, error)

@@ -183,8 +183,8 @@ type boundSource struct {
 }
 
 // Read asks the provider, unless somebody else is asking it for the same.
-func (b *boundSource) Read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error) {
-	return b.v.flights.read(ctx, b.identity, reads, known, b.read)
+func (b *boundSource) Read(ctx context.Context, reads []plan.Read, known []string, since time.Time) ([]Result, error) {
+	return b.v.flights.read(ctx, b.identity, reads, known, since, b.read)
 }
 
 func (b *boundSource) read(ctx context.Context, reads []plan.Read, known []string) ([]Result, error) {

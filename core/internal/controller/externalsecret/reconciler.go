@@ -137,7 +137,7 @@ type attempt struct {
 	// entered says that it has asked for a place among those who read.
 	entered bool
 	// mark is what notices had told of when the stores were read.
-	mark uint64
+	mark notice.Mark
 }
 
 // version of what the stores' answers depend on.
@@ -540,7 +540,14 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	s.mark = r.notices.Reading(s.name)
 
-	values, answers, err := opened.Fetch(ctx, last)
+	// What others began to read before somebody asked, or before the backend told
+	// of a change, may be older.
+	since := s.mark.Told
+	if due.Asked {
+		since = s.began
+	}
+
+	values, answers, err := opened.Fetch(ctx, last, since)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
