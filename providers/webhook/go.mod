@@ -5,10 +5,12 @@ go 1.26.0
 require github.com/external-secrets/eso/api v0.1.0
 
 require (
+	github.com/Azure/go-ntlmssp v0.1.1
 	github.com/external-secrets/eso/sdk v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/ohler55/ojg v1.28.5
 	go.uber.org/goleak v1.3.0
+	golang.org/x/crypto v0.57.0
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/apimachinery v0.37.0

@@ -115,7 +115,7 @@ func (c *client) once(ctx context.Context, call *call) (*answer, error) {
 
 	if err := c.refusal(call, response); err != nil {
 		// Read to its end, so that the connection can be used again.
-		_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
+		_, _ = io.CopyN(io.Discard, response.Body, maxDrained)
 
 		return nil, err
 	}

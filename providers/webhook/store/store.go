@@ -64,7 +64,7 @@ func (e *Egress) New(ctx context.Context, env provider.Environment, config *v2al
 		return nil, err
 	}
 
-	for _, endpoint := range []*endpoint{s.read, s.push, s.remove, s.exists} {
+	for _, endpoint := range s.all() {
 		if err := s.settle(e, endpoint); err != nil {
 			return nil, err
 		}
@@ -82,21 +82,35 @@ func (e *Egress) New(ctx context.Context, env provider.Environment, config *v2al
 		return nil, err
 	}
 
-	s.client = newClient(e, env, spec, tlsConfig)
+	transport := func() *http.Transport {
+		transport := e.transport()
+		transport.TLSClientConfig = tlsConfig
+
+		return transport
+	}
+
+	var base http.RoundTripper
+
+	if spec.Auth != nil {
+		if base, err = s.ntlm(ctx, env, &spec.Auth.NTLM, transport); err != nil {
+			return nil, err
+		}
+	} else {
+		base = transport()
+	}
+
+	s.client = newClient(env, spec, base)
 
 	return s, nil
 }
 
-func newClient(e *Egress, env provider.Environment, spec *v2alpha1.WebhookSpec, tlsConfig *tls.Config) *client {
-	transport := e.transport()
-	transport.TLSClientConfig = tlsConfig
-
+func newClient(env provider.Environment, spec *v2alpha1.WebhookSpec, base http.RoundTripper) *client {
 	c := &client{
 		timeout: defaultTimeout, retries: defaultRetries, interval: defaultInterval, now: time.Now,
 		notFound: []int{http.StatusNotFound},
 		http: &http.Client{
 			Transport: backend.NewTransport(backend.Options{
-				Base: transport, Calls: env.Calls, Operation: operationOf, RequestsPerSecond: int(spec.RequestsPerSecond), MaxAnswer: maxAnswer,
+				Base: base, Calls: env.Calls, Operation: operationOf, RequestsPerSecond: int(spec.RequestsPerSecond), MaxAnswer: maxAnswer,
 			}),
 			// Credentials stand in headers of any name: they would travel along.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -248,12 +262,13 @@ func (s *Store) endpoints(spec *v2alpha1.WebhookSpec) error {
 	return nil
 }
 
+// all endpoints that the config has.
+func (s *Store) all() []*endpoint {
+	return slices.DeleteFunc([]*endpoint{s.read, s.push, s.remove, s.exists}, func(e *endpoint) bool { return e == nil })
+}
+
 // settle finds out what can be told of an endpoint before it is used.
 func (s *Store) settle(e *Egress, endpoint *endpoint) error {
-	if endpoint == nil {
-		return nil
-	}
-
 	field := endpoint.url.field
 
 	if err := e.checkHost(endpoint.origin); err != nil {

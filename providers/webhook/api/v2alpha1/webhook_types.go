@@ -103,6 +103,10 @@ type WebhookSpec struct {
 	// +optional
 	ClientTLS *WebhookClientTLS `json:"clientTLS,omitempty"`
 
+	// Auth logs in by what a header alone cannot say.
+	// +optional
+	Auth *WebhookAuth `json:"auth,omitempty"`
+
 	// Timeout of a request, from 1s to 5m. Absent means 10s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('5m')",message="must be from 1s to 5m"
@@ -171,6 +175,24 @@ type WebhookSecret struct {
 
 	// SecretRef names the key.
 	SecretRef metav1alpha1.SecretKeySelector `json:"secretRef"`
+}
+
+// WebhookAuth is a way to log in.
+type WebhookAuth struct {
+	// NTLM logs in as a user of a Windows domain.
+	NTLM WebhookNTLM `json:"ntlm"`
+}
+
+// WebhookNTLM is a user of a Windows domain. What proves the user is made of the
+// password by NTLM version 2; the password itself is not sent. It logs in
+// connections, over HTTP/1.1, of which a store has eight at most.
+type WebhookNTLM struct {
+	// UsernameSecret names a key with the user's name: name, DOMAIN\name or
+	// name@domain.
+	UsernameSecret metav1alpha1.SecretKeySelector `json:"usernameSecret"`
+
+	// PasswordSecret names a key with the user's password.
+	PasswordSecret metav1alpha1.SecretKeySelector `json:"passwordSecret"`
 }
 
 // WebhookClientTLS is a client certificate.
