@@ -13,7 +13,9 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -981,4 +983,233 @@ func TestValidate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// google is the part of Google Cloud that exchanges tokens and signs.
+type google struct {
+	*httptest.Server
+
+	key *rsa.PrivateKey
+	// refuse answers a path with a status; asked is what a path was asked.
+	refuse map[string]int
+
+	mu    sync.Mutex
+	asked map[string]map[string]any
+}
+
+const (
+	googleAccount = "/v1/projects/-/serviceAccounts/app@project.iam.gserviceaccount.com"
+	googleAccess  = googleAccount + ":generateAccessToken"
+	googleSign    = googleAccount + ":signJwt"
+	googleSTS     = "/v1/token"
+)
+
+func newGoogle(t *testing.T) *google {
+	t.Helper()
+
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	g := &google{key: key, refuse: map[string]int{}, asked: map[string]map[string]any{}}
+	g.Server = httptest.NewTLSServer(http.HandlerFunc(g.answer))
+	t.Cleanup(g.Close)
+
+	return g
+}
+
+func (g *google) answer(w http.ResponseWriter, r *http.Request) {
+	asked := map[string]any{"host": r.Host, "token": r.Header.Get("Authorization")}
+
+	if r.URL.Path == googleSTS {
+		_ = r.ParseForm()
+		for name, values := range r.PostForm {
+			asked[name] = values[0]
+		}
+	} else {
+		_ = json.NewDecoder(r.Body).Decode(&asked)
+	}
+
+	g.mu.Lock()
+	g.asked[r.URL.Path] = asked
+	g.mu.Unlock()
+
+	if status := g.refuse[r.URL.Path]; status != 0 {
+		http.Error(w, canary, status)
+
+		return
+	}
+
+	switch r.URL.Path {
+	case googleSTS:
+		fmt.Fprint(w, `{"access_token":"pool-`+canary+`","issued_token_type":"urn:ietf:params:oauth:token-type:access_token","token_type":"Bearer","expires_in":3600}`)
+	case googleAccess:
+		fmt.Fprintf(w, `{"accessToken":"account-%s","expireTime":%q}`, canary, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	case googleSign:
+		payload, _ := asked["payload"].(string)
+
+		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: g.key}, nil)
+		if err != nil {
+			panic(err)
+		}
+
+		signed, err := signer.Sign([]byte(payload))
+		if err != nil {
+			panic(err)
+		}
+
+		text, _ := signed.CompactSerialize()
+		fmt.Fprintf(w, `{"keyId":"k1","signedJwt":%q}`, text)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+// way leads to it, whatever host is asked for.
+func (g *google) way(t *testing.T) http.RoundTripper {
+	t.Helper()
+
+	roots := x509.NewCertPool()
+	roots.AddCert(g.Certificate())
+
+	transport := &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, g.Listener.Addr().String())
+		},
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, ServerName: "example.com"},
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+
+	return transport
+}
+
+func workloadIdentity(edit ...func(*v2alpha1.VaultGCPWorkloadIdentity)) func(*setup) {
+	identity := &v2alpha1.VaultGCPWorkloadIdentity{
+		ServiceAccountRef:   metav1alpha1.ServiceAccountSelector{Name: "app"},
+		ServiceAccountEmail: "app@project.iam.gserviceaccount.com",
+		Cluster:             &v2alpha1.VaultGKECluster{ProjectID: "project", Location: "europe-west3", Name: "main"},
+	}
+	for _, e := range edit {
+		e(identity)
+	}
+
+	return auth(v2alpha1.VaultAuth{GCP: &v2alpha1.VaultGCPAuth{Role: "reader", WorkloadIdentity: identity}})
+}
+
+// A ServiceAccount becomes the service account that trusts it, without a key.
+func TestLoginByWorkloadIdentity(t *testing.T) {
+	t.Parallel()
+
+	const pool = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k"
+
+	for _, c := range []struct {
+		why, audience, token string
+		edit                 func(*v2alpha1.VaultGCPWorkloadIdentity)
+	}{
+		{
+			why:      "a cluster of Google Kubernetes Engine",
+			audience: "identitynamespace:project.svc.id.goog:https://container.googleapis.com/v1/projects/project/locations/europe-west3/clusters/main",
+			token:    canary + " of app for project.svc.id.goog", edit: func(*v2alpha1.VaultGCPWorkloadIdentity) {},
+		},
+		{
+			why: "any cluster that a pool trusts", audience: pool, token: canary + " of app for https:" + pool,
+			edit: func(i *v2alpha1.VaultGCPWorkloadIdentity) { i.Cluster, i.Audience = nil, pool },
+		},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v, g := newVault(t), newGoogle(t)
+			v.answer("auth/gcp/login", http.StatusOK, `{"auth":{"client_token":"`+canary+`"}}`)
+			with(v, workloadIdentity(c.edit), func(s *setup) { s.google = g.way(t) }).open(t)
+
+			text, _ := v.last(t, "auth/gcp/login").body["jwt"].(string)
+
+			token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.RS256})
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			var claims jwt.Claims
+			if err := token.Claims(&g.key.PublicKey, &claims); err != nil {
+				t.Fatal(err)
+			}
+
+			if claims.Subject != "app@project.iam.gserviceaccount.com" || !claims.Audience.Contains("vault/reader") || time.Until(claims.Expiry.Time()) > 15*time.Minute {
+				t.Errorf("claims %+v", claims)
+			}
+
+			exchange := g.asked[googleSTS]
+			if exchange["audience"] != c.audience || exchange["subject_token"] != c.token || exchange["host"] != "sts.googleapis.com" {
+				t.Errorf("the exchange is %v", exchange)
+			}
+
+			if token := g.asked[googleAccess]["token"]; token != "Bearer pool-"+canary {
+				t.Errorf("the access token is asked for by %v", token)
+			}
+
+			if sign := g.asked[googleSign]; sign["token"] != "Bearer account-"+canary || sign["host"] != "iamcredentials.googleapis.com" {
+				t.Errorf("the signature is asked for by %v", sign)
+			}
+		})
+	}
+}
+
+// Who refuses is told, what it says is not.
+func TestWorkloadIdentityThatFails(t *testing.T) {
+	t.Parallel()
+
+	for _, c := range []struct {
+		why, path string
+		status    int
+		want      codes.Code
+		text      string
+	}{
+		{"the pool does not know the cluster", googleSTS, http.StatusBadRequest, codes.Unauthenticated, "sts.googleapis.com answers 400"},
+		{"the service account does not trust the ServiceAccount", googleAccess, http.StatusForbidden, codes.Unauthenticated, "iamcredentials.googleapis.com answers 403"},
+		{"the service account may not sign", googleSign, http.StatusForbidden, codes.Unauthenticated, "itself sign"},
+		{"too many signatures", googleSign, http.StatusTooManyRequests, codes.ResourceExhausted, "answers 429"},
+		{"Google Cloud is down", googleSTS, http.StatusServiceUnavailable, codes.Unavailable, "answers 503"},
+		{"an answer that is none", googleSTS, http.StatusNoContent, codes.Unavailable, "no token"},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			v, g := newVault(t), newGoogle(t)
+			g.refuse[c.path] = c.status
+
+			_, err := with(v, workloadIdentity(), func(s *setup) { s.google = g.way(t) }).try(t)
+			if got := errorOf(t, err); got.Code != c.want || !strings.Contains(got.Message, c.text) || strings.Contains(got.Message, canary) {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+
+	t.Run("nobody answers", func(t *testing.T) {
+		t.Parallel()
+
+		v, g := newVault(t), newGoogle(t)
+		way := g.way(t)
+		g.Close()
+
+		_, err := with(v, workloadIdentity(), func(s *setup) { s.google = way }).try(t)
+		if got := errorOf(t, err); got.Code != codes.Unavailable || !strings.Contains(got.Message, "refuse") {
+			t.Errorf("got %v", got)
+		}
+	})
+
+	t.Run("a ServiceAccount that is not there", func(t *testing.T) {
+		t.Parallel()
+
+		_, err := with(newVault(t), workloadIdentity(), func(s *setup) {
+			s.google = newGoogle(t).way(t)
+			s.references.account = func(metav1alpha1.ServiceAccountSelector, []string) (string, error) {
+				return "", provider.InvalidConfig("ServiceAccount %q is absent", "app")
+			}
+		}).try(t)
+		if got := errorOf(t, err); got.Code != codes.FailedPrecondition || !strings.Contains(got.Message, "absent") {
+			t.Errorf("got %v", got)
+		}
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"unicode"
@@ -31,6 +32,8 @@ type credentials struct {
 	own       bool
 	namespace string
 	tokenFile string
+	// google is the way to Google Cloud.
+	google http.RoundTripper
 }
 
 // digest tells logins apart: two configs that would log in to the same server

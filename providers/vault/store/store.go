@@ -37,11 +37,13 @@ type Backend struct {
 	connections connections
 	now         func() time.Time
 	tokenFile   string
+	// google is the way to Google Cloud.
+	google http.RoundTripper
 }
 
 // NewBackend makes one.
 func NewBackend() *Backend {
-	return &Backend{connections: connections{shared: map[string]*connection{}}, now: time.Now}
+	return &Backend{connections: connections{shared: map[string]*connection{}}, now: time.Now, google: http.DefaultTransport}
 }
 
 // Flags registers the provider's own flags.
@@ -75,7 +77,7 @@ var (
 // Open makes the store of a config and logs in.
 func (b *Backend) Open(ctx context.Context, env provider.Environment, config *v2alpha1.Vault) (*Store, error) {
 	spec := config.Spec
-	how := credentials{auth: spec.Auth, references: env.References, own: env.OwnIdentity, namespace: config.Namespace, tokenFile: b.tokenFile}
+	how := credentials{auth: spec.Auth, references: env.References, own: env.OwnIdentity, namespace: config.Namespace, tokenFile: b.tokenFile, google: b.google}
 
 	bundle, err := authorities(ctx, env, &spec)
 	if err != nil {

@@ -250,6 +250,8 @@ type setup struct {
 	// own allows the process's own identity, whose token is in tokenFile.
 	own       bool
 	tokenFile string
+	// google is the way to Google Cloud.
+	google http.RoundTripper
 	// backend that makes the stores; nil means one of its own.
 	backend *Backend
 }
@@ -286,6 +288,7 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 		s.backend = NewBackend()
 		s.backend.now = s.clock.Now
 		s.backend.tokenFile = s.tokenFile
+		s.backend.google = s.google
 	}
 
 	env.OwnIdentity = s.own

@@ -354,9 +354,10 @@ type VaultAWSToken struct {
 	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
 }
 
-// VaultGCPAuth logs in with a service account of Google Cloud: by its key, or
-// without one as the instance that the provider runs on, where whoever runs the
-// provider allows it to the namespace.
+// VaultGCPAuth logs in with a service account of Google Cloud: by its key, or as
+// a ServiceAccount that it trusts, or with neither as the instance that the
+// provider runs on, where whoever runs the provider allows it to the namespace.
+// +kubebuilder:validation:XValidation:rule="!(has(self.secretRef) && has(self.workloadIdentity))",message="at most one of secretRef and workloadIdentity may be set"
 type VaultGCPAuth struct {
 	// Path where the auth method is mounted. Absent means gcp.
 	// +optional
@@ -371,6 +372,53 @@ type VaultGCPAuth struct {
 	// SecretRef names the key of a service account.
 	// +optional
 	SecretRef *VaultGCPKey `json:"secretRef,omitempty"`
+
+	// WorkloadIdentity names a ServiceAccount that the service account trusts.
+	// +optional
+	WorkloadIdentity *VaultGCPWorkloadIdentity `json:"workloadIdentity,omitempty"`
+}
+
+// VaultGCPWorkloadIdentity logs in as a service account of Google Cloud that
+// trusts a ServiceAccount: one of a cluster of GKE with Workload Identity, or of
+// any cluster by a provider of a workload identity pool.
+// +kubebuilder:validation:XValidation:rule="has(self.audience) != has(self.cluster)",message="exactly one of audience and cluster must be set"
+type VaultGCPWorkloadIdentity struct {
+	// ServiceAccountRef names the ServiceAccount. Its tokens are for the pool,
+	// unless the reference names other audiences.
+	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
+
+	// ServiceAccountEmail of the service account, which allows the ServiceAccount
+	// to act as it (roles/iam.workloadIdentityUser), and itself to sign
+	// (roles/iam.serviceAccountTokenCreator).
+	// +kubebuilder:validation:MaxLength=320
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.@_-]+$`
+	ServiceAccountEmail string `json:"serviceAccountEmail"`
+
+	// Audience is the provider of a workload identity pool:
+	// //iam.googleapis.com/projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/PROVIDER.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^//iam\.googleapis\.com/`
+	Audience string `json:"audience,omitempty"`
+
+	// Cluster of GKE that the ServiceAccount is of.
+	// +optional
+	Cluster *VaultGKECluster `json:"cluster,omitempty"`
+}
+
+// VaultGKECluster is a cluster of Google Kubernetes Engine.
+type VaultGKECluster struct {
+	// ProjectID of the cluster's project.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9.:-]{1,100}$`
+	ProjectID string `json:"projectID"`
+
+	// Location of the cluster: a region or a zone.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,100}$`
+	Location string `json:"location"`
+
+	// Name of the cluster.
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,100}$`
+	Name string `json:"name"`
 }
 
 // VaultGCPKey is the key of a service account.
