@@ -1,18 +1,27 @@
 package tests
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
+	"math/big"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/hashicorp/go-hclog"
+	"github.com/jimlambrt/gldap"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -33,9 +42,8 @@ func ask(t *testing.T, method, path string, body map[string]any) map[string]any 
 	return answer
 }
 
-// Each login that a Vault without a cloud can offer, by the provider against
-// the real thing. Those of AWS, Google Cloud and LDAP are tested in the
-// provider's own package.
+// Each login that a Vault can offer by itself, by the provider against the real
+// thing.
 func TestVaultLogins(t *testing.T) {
 	ns := newNamespace(t)
 	write(t, "secret/"+ns+"/db", map[string]any{"password": "s3cret"})
@@ -87,25 +95,7 @@ func TestVaultLogins(t *testing.T) {
 		"jwt":         `jwt: {path: NS-jwt, role: app, kubernetesServiceAccountToken: {serviceAccountRef: {name: app}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			apply(t, ns, strings.NewReplacer("NAME", name, "SERVER", backend.Address(), "AUTH", strings.ReplaceAll(auth, "ROLE", roleID)).Replace(`
-apiVersion: provider.secretstore.external-secrets.io/v2alpha1
-kind: Vault
-metadata:
-  name: NAME
-spec:
-  server: SERVER
-  path: secret
-  auth:
-    AUTH
----
-apiVersion: secretstore.external-secrets.io/v2alpha1
-kind: SecretStore
-metadata:
-  name: NAME
-spec:
-  providerConfig:
-    providerRef: {kind: Vault, name: NAME}
-`))
+			apply(t, ns, vaultConfig(name, backend.Address(), strings.ReplaceAll(auth, "ROLE", roleID)))
 			apply(t, ns, strings.ReplaceAll(simpleES(name, name), "key: db", "key: NS/db"))
 			storeCondition(t, secretStore(ns, name), v2alpha1.ReasonValid)
 			holds(t, ns, name, "password", "s3cret")
@@ -325,32 +315,14 @@ func TestVaultAWSLogin(t *testing.T) {
 	}
 
 	for name, audience := range map[string]string{"app": "vault.example.com", "elsewhere": "another.example.com"} {
-		apply(t, ns, strings.NewReplacer("NAME", name, "SERVER", backend.Address(), "REGION", awsRegion, "AUDIENCE", audience).Replace(`
-apiVersion: provider.secretstore.external-secrets.io/v2alpha1
-kind: Vault
-metadata:
-  name: NAME
-spec:
-  server: SERVER
-  path: secret
-  auth:
-    iam:
+		apply(t, ns, vaultConfig(name, backend.Address(), strings.NewReplacer("REGION", awsRegion, "AUDIENCE", audience).Replace(`iam:
       path: NS
       vaultRole: app
       region: REGION
       vaultAwsIamServerID: AUDIENCE
       secretRef:
         accessKeyIDSecretRef: {name: awssm-secret, key: access-key}
-        secretAccessKeySecretRef: {name: awssm-secret, key: secret-access-key}
----
-apiVersion: secretstore.external-secrets.io/v2alpha1
-kind: SecretStore
-metadata:
-  name: NAME
-spec:
-  providerConfig:
-    providerRef: {kind: Vault, name: NAME}
-`))
+        secretAccessKeySecretRef: {name: awssm-secret, key: secret-access-key}`)))
 	}
 
 	apply(t, ns, strings.ReplaceAll(simpleES("app", "app"), "key: db", "key: NS/db"))
@@ -359,4 +331,263 @@ spec:
 
 	// A request that was signed for another server is of no use to this one.
 	storeCondition(t, secretStore(ns, "elsewhere"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in to role", "Vault refuses")
+}
+
+// directory is an LDAP server in which app has a password, to which it answers
+// the binds that succeeded.
+type directory struct {
+	address  string
+	password string
+	bound    atomic.Int32
+}
+
+func newDirectory(t *testing.T) *directory {
+	t.Helper()
+
+	d := &directory{password: "pass word"}
+
+	server, err := gldap.NewServer(gldap.WithLogger(hclog.NewNullLogger()))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	routes, err := gldap.NewMux()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if err := errors.Join(routes.Bind(d.bind), routes.Search(d.search), server.Router(routes)); err != nil {
+		t.Fatal(err)
+	}
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	d.address = listener.Addr().String()
+	served := make(chan error, 1)
+
+	if err := listener.Close(); err != nil { // the library opens its own
+		t.Fatal(err)
+	}
+
+	go func() { served <- server.Run(d.address) }()
+
+	t.Cleanup(func() {
+		if err := errors.Join(server.Stop(), <-served); err != nil {
+			t.Error(err)
+		}
+	})
+
+	for deadline := time.Now().Add(10 * time.Second); !server.Ready(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the LDAP server does not start")
+		}
+
+		time.Sleep(10 * time.Millisecond)
+	}
+
+	return d
+}
+
+const appDN = "uid=app,ou=people,dc=corp"
+
+func (d *directory) bind(w *gldap.ResponseWriter, r *gldap.Request) {
+	response := r.NewBindResponse(gldap.WithResponseCode(gldap.ResultInvalidCredentials))
+	defer func() { _ = w.Write(response) }()
+
+	message, err := r.GetSimpleBindMessage()
+	if err == nil && message.UserName == appDN && string(message.Password) == d.password {
+		d.bound.Add(1)
+		response.SetResultCode(gldap.ResultSuccess)
+	}
+}
+
+func (d *directory) search(w *gldap.ResponseWriter, r *gldap.Request) {
+	done := r.NewSearchDoneResponse(gldap.WithResponseCode(gldap.ResultSuccess))
+	defer func() { _ = w.Write(done) }()
+
+	if message, err := r.GetSearchMessage(); err == nil && strings.HasSuffix(message.BaseDN, "ou=people,dc=corp") {
+		_ = w.Write(r.NewSearchResponseEntry(appDN, gldap.WithAttributes(map[string][]string{"uid": {"app"}, "objectClass": {"person"}})))
+	}
+}
+
+// Vault asks a directory whether the password is the user's.
+func TestVaultLDAPLogin(t *testing.T) {
+	people, ns := newDirectory(t), newNamespace(t)
+	write(t, "secret/"+ns+"/db", map[string]any{"password": "by directory"})
+
+	for _, step := range []struct {
+		path string
+		body map[string]any
+	}{
+		{"sys/policies/acl/" + ns, map[string]any{"policy": fmt.Sprintf(`path "secret/data/%s/*" { capabilities = ["read"] }`, ns)}},
+		{"sys/auth/" + ns, map[string]any{"type": "ldap"}},
+		{"auth/" + ns + "/config", map[string]any{"url": "ldap://" + people.address, "userdn": "ou=people,dc=corp", "userattr": "uid", "token_policies": ns}},
+	} {
+		ask(t, http.MethodPost, step.path, step.body)
+	}
+
+	for name, password := range map[string]string{"app": people.password + "\n", "stranger": "guessed"} {
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, StringData: map[string]string{"password": password}}
+		if err := product.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+
+		apply(t, ns, vaultConfig(name, backend.Address(), strings.ReplaceAll(`ldap: {path: NS, username: app, secretRef: {name: NAME, key: password}}`, "NAME", name)))
+	}
+
+	apply(t, ns, strings.ReplaceAll(simpleES("app", "app"), "key: db", "key: NS/db"))
+	storeCondition(t, secretStore(ns, "app"), v2alpha1.ReasonValid)
+	holds(t, ns, "app", "password", "by directory")
+	storeCondition(t, secretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in at auth/"+ns)
+
+	if people.bound.Load() == 0 {
+		t.Error("Vault has asked the directory for nobody")
+	}
+}
+
+// vaultConfig is a Vault and the SecretStore of its name.
+func vaultConfig(name, server, auth string) string {
+	return strings.NewReplacer("NAME", name, "SERVER", server, "AUTH", auth).Replace(`---
+apiVersion: provider.secretstore.external-secrets.io/v2alpha1
+kind: Vault
+metadata:
+  name: NAME
+spec:
+  server: SERVER
+  path: secret
+  auth:
+    AUTH
+---
+apiVersion: secretstore.external-secrets.io/v2alpha1
+kind: SecretStore
+metadata:
+  name: NAME
+spec:
+  providerConfig:
+    providerRef: {kind: Vault, name: NAME}
+`)
+}
+
+const googleEmail = "app@project.iam.gserviceaccount.com"
+
+// google is the part of Google Cloud that Vault asks for whose key has signed.
+// It gives Vault itself a token.
+func google(t *testing.T, certificate []byte) *httptest.Server {
+	t.Helper()
+
+	answers := map[string]any{
+		"/token": map[string]any{"access_token": "of-vault", "token_type": "Bearer", "expires_in": 3600},
+		"/service_accounts/v1/metadata/x509/" + googleEmail: map[string]string{"k1": string(certificate)},
+		"/v1/projects/-/serviceAccounts/" + googleEmail: map[string]any{
+			"name": "projects/project/serviceAccounts/" + googleEmail, "email": googleEmail, "projectId": "project", "uniqueId": "123",
+		},
+	}
+
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.Path]
+		if !ok {
+			http.NotFound(w, r)
+
+			return
+		}
+
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+
+	return server
+}
+
+// serviceAccount is a key of Google Cloud's, as it gives them to people, with
+// its certificate.
+func serviceAccount(t *testing.T, tokenURL string) (file, certificate []byte) {
+	t.Helper()
+
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour)}
+
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	file, err = json.Marshal(map[string]string{
+		"type": "service_account", "client_email": googleEmail, "private_key_id": "k1", "token_uri": tokenURL,
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// Vault learns from Google Cloud whose key has signed the login.
+func TestVaultGoogleCloudLogin(t *testing.T) {
+	ns := newNamespace(t)
+	app, certificate := serviceAccount(t, "unused")
+	stranger, _ := serviceAccount(t, "unused")
+	cloud := google(t, certificate)
+
+	// Who Vault itself is to Google Cloud.
+	own, _ := serviceAccount(t, cloud.URL+"/token")
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(folder(t, map[string][]byte{"own.json": own}), "own.json"))
+
+	server, err := vaultserver.Start(t.Context(), vaultserver.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	if err := server.Write(t.Context(), "secret/db", map[string]any{"password": "by service account"}); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, step := range []struct {
+		path string
+		body map[string]any
+	}{
+		{"sys/auth/gcp", map[string]any{"type": "gcp"}},
+		{"sys/policies/acl/reader", map[string]any{"policy": `path "secret/data/*" { capabilities = ["read"] }`}},
+		{"auth/gcp/config", map[string]any{"custom_endpoint": map[string]string{"api": cloud.URL, "iam": cloud.URL}}},
+		{"auth/gcp/role/web", map[string]any{"type": "iam", "bound_service_accounts": googleEmail, "token_policies": "reader"}},
+	} {
+		if _, err := server.Request(t.Context(), http.MethodPost, step.path, step.body); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for name, key := range map[string][]byte{"app": app, "stranger": stranger} {
+		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string][]byte{"key.json": key}}
+		if err := product.Client.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+
+		apply(t, ns, vaultConfig(name, server.Address(), `gcp: {role: web, secretRef: {secretAccessKeySecretRef: {name: `+name+`, key: key.json}}}`))
+	}
+
+	apply(t, ns, simpleES("app", "app"))
+	storeCondition(t, secretStore(ns, "app"), v2alpha1.ReasonValid)
+	holds(t, ns, "app", "password", "by service account")
+
+	// A key of the same name, and not the account's.
+	storeCondition(t, secretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, `cannot log in to role "web" at auth/gcp`)
 }

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-hclog"
+	authgcp "github.com/hashicorp/vault-plugin-auth-gcp/plugin"
 	authjwt "github.com/hashicorp/vault-plugin-auth-jwt"
 	authkubernetes "github.com/hashicorp/vault-plugin-auth-kubernetes"
 	kv "github.com/hashicorp/vault-plugin-secrets-kv"
@@ -151,7 +152,7 @@ func newCore(logger hclog.Logger) (*vault.Core, error) {
 		BuiltinRegistry: registry{},
 		LogicalBackends: map[string]logical.Factory{"kv": kv.Factory},
 		CredentialBackends: map[string]logical.Factory{
-			"approle": approle.Factory, "aws": awsauth.Factory, "cert": cert.Factory, "jwt": authjwt.Factory,
+			"approle": approle.Factory, "aws": awsauth.Factory, "cert": cert.Factory, "gcp": authgcp.Factory, "jwt": authjwt.Factory,
 			"kubernetes": authkubernetes.Factory, "ldap": ldap.Factory, "userpass": userpass.Factory,
 		},
 	})
