@@ -3,11 +3,14 @@ package session_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
@@ -258,6 +262,112 @@ func TestOwnIdentity(t *testing.T) {
 
 	if diff := cmp.Diff([]string{fakeaws.KeyID, "AKIAOWNOWNOWNOWN7EXA"}, keys); diff != "" {
 		t.Errorf("keys that were used (-want +got):\n%s", diff)
+	}
+}
+
+// EKS gives a Pod its identity by an agent on the node, which tells Pods apart by
+// the token that each has in a file.
+func TestPodIdentity(t *testing.T) {
+	server := fakeaws.New(t)
+	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})
+
+	var asked atomic.Int32
+
+	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+
+		if r.URL.Path != "/v1/credentials" || r.Header.Get("Authorization") != "token-of-pod" {
+			w.WriteHeader(http.StatusForbidden)
+
+			return
+		}
+
+		fmt.Fprintf(w, `{"AccessKeyId":"ASIAPODPODPODPOD7EXA","SecretAccessKey":"secret-of-pod","Token":"token-of-ASIAPOD","Expiration":%q}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	}))
+	t.Cleanup(agent.Close)
+
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("token-of-pod"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", agent.URL+"/v1/credentials")
+	t.Setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", file)
+
+	own := v2alpha1.AWSAccess{Region: fakeaws.Region}
+	env := fakeaws.Environment()
+
+	// It is lent to whom it is allowed only.
+	if _, err := open(t, env, own); provider.AsError(err).Reason != pb.ReasonReferenceDenied || asked.Load() != 0 {
+		t.Errorf("a config that may not use it: %v, after %d requests to the agent", err, asked.Load())
+	}
+
+	env.OwnIdentity = true
+	s := mustOpen(t, env, own)
+
+	for range 3 {
+		if err := get(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, call := range server.Calls("GetSecretValue") {
+		if call.KeyID != "ASIAPODPODPODPOD7EXA" || call.Token != "token-of-ASIAPOD" {
+			t.Errorf("a call is signed with %s", call.KeyID)
+		}
+	}
+
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the agent was asked %d times", n)
+	}
+
+	// An agent that refuses is told, and what the Pod has is not.
+	if err := os.WriteFile(file, []byte("token-of-nobody"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	err := get(t.Context(), mustOpen(t, env, own))
+	if err == nil || !strings.Contains(err.Error(), "use the provider's own identity") {
+		t.Errorf("an agent that refuses: %v", err)
+	}
+
+	discreet(t, err)
+}
+
+// The other way in which EKS gives a Pod its identity: a ServiceAccount's token
+// in a file, and a role.
+func TestOwnWebIdentity(t *testing.T) {
+	server := fakeaws.New(t)
+	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})
+	server.On("AssumeRoleWithWebIdentity", func(fakeaws.Call) fakeaws.Answer {
+		return fakeaws.Session("AssumeRoleWithWebIdentity", "ASIAOWN", time.Now().Add(time.Hour))
+	})
+
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("token-of-own"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Setenv("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/own")
+	t.Setenv("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+	// The SDK makes this one client before it has read AWS_ENDPOINT_URL.
+	t.Setenv("AWS_ENDPOINT_URL_STS", server.URL)
+
+	env := fakeaws.Environment()
+	env.OwnIdentity = true
+
+	if err := get(t.Context(), mustOpen(t, env, v2alpha1.AWSAccess{Region: fakeaws.Region})); err != nil {
+		t.Fatal(err)
+	}
+
+	if logins := server.Calls("AssumeRoleWithWebIdentity"); len(logins) != 1 || logins[0].In["WebIdentityToken"] != "token-of-own" || logins[0].In["RoleArn"] != "arn:aws:iam::123456789012:role/own" {
+		t.Errorf("logins: %v", logins)
+	}
+
+	for _, call := range server.Calls("GetSecretValue") {
+		if call.KeyID != "ASIAOWN" {
+			t.Errorf("a call is signed with %s", call.KeyID)
+		}
 	}
 }
 
