@@ -35,6 +35,8 @@ type client struct {
 	interval time.Duration
 	notFound []int
 	now      func() time.Time
+	// turns bounds the calls at the same time by its capacity; nil does not.
+	turns chan struct{}
 }
 
 // answer of a call: its status is one of success, 304, or one by which the API
@@ -92,6 +94,16 @@ func (e *passingError) Error() string { return e.of.Error() }
 func (e *passingError) Unwrap() error { return e.of }
 
 func (c *client) once(ctx context.Context, call *call) (*answer, error) {
+	// The time that the API has begins afterwards.
+	if c.turns != nil {
+		select {
+		case c.turns <- struct{}{}:
+			defer func() { <-c.turns }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+
 	attempt, cancel := context.WithTimeout(context.WithValue(ctx, operationKey{}, call.operation), c.timeout)
 	defer cancel()
 
@@ -212,6 +224,10 @@ func (c *client) failure(ctx context.Context, call *call, err error) error {
 
 	if refused, ok := errors.AsType[*addressError](err); ok {
 		return refused.invalid(call.shown)
+	}
+
+	if errors.Is(err, errTorn) {
+		return &passingError{provider.Unavailable("%s: %v", call.shown, errTorn)}
 	}
 
 	reason, lasting := backend.Reason(err, backend.Fields{

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 
@@ -21,17 +24,18 @@ const (
 	maxDrained = 64 << 10
 )
 
+// errTorn says that a login did not have one connection to the end.
+var errTorn = errors.New("the connection ended in the midst of the login by NTLM, which needs one that stays open")
+
 // ntlm performs requests as a user. NTLM logs in a connection, by three requests
 // in a row, and whatever else is sent through it is the user's ([MS-NTHT]): each
 // request therefore has a lane of its own, which is one connection, until its
-// answer is read.
+// answer is closed.
 type ntlm struct {
 	username, password string
 	transport          func() *http.Transport
 
-	// free has a place for each lane that nobody uses.
-	free chan struct{}
-	mu   sync.Mutex
+	mu sync.Mutex
 	// idle lanes, the one used last at the end: it is logged in most likely.
 	idle []*http.Transport
 }
@@ -43,6 +47,10 @@ func (s *Store) ntlm(ctx context.Context, env provider.Environment, config *v2al
 	for _, endpoint := range s.all() {
 		if header, both := endpoint.headers["Authorization"]; both {
 			return nil, provider.InvalidConfig("%s: the header is there, and spec.auth.ntlm makes it: leave one out", header.field)
+		}
+
+		if err := unproxied(transport(), endpoint); err != nil {
+			return nil, err
 		}
 	}
 
@@ -56,10 +64,7 @@ func (s *Store) ntlm(ctx context.Context, env provider.Environment, config *v2al
 		return nil, err
 	}
 
-	n := &ntlm{username: strings.TrimSpace(string(username)), password: strings.TrimRight(string(password), "\r\n"), transport: transport, free: make(chan struct{}, maxLanes)}
-	for range maxLanes {
-		n.free <- struct{}{}
-	}
+	n := &ntlm{username: strings.TrimSpace(string(username)), password: strings.TrimRight(string(password), "\r\n"), transport: transport}
 
 	switch ref := config.UsernameSecret; {
 	case n.username == "":
@@ -71,30 +76,43 @@ func (s *Store) ntlm(ctx context.Context, env provider.Environment, config *v2al
 	return n, nil
 }
 
+// unproxied refuses a proxy that sees requests one by one: it would be logged in,
+// with whoever else it serves.
+func unproxied(transport *http.Transport, endpoint *endpoint) error {
+	if endpoint.origin.Scheme != "http" || transport.Proxy == nil {
+		return nil
+	}
+
+	if proxy, err := transport.Proxy(&http.Request{URL: endpoint.origin}); err != nil || proxy != nil {
+		return provider.InvalidConfig("%s is plain HTTP and goes through the provider's proxy, which spec.auth.ntlm would log in for others, too: use https", endpoint.url.field)
+	}
+
+	return nil
+}
+
 // RoundTrip performs a request, and logs its connection in where the API asks
 // for that.
 func (n *ntlm) RoundTrip(request *http.Request) (*http.Response, error) {
-	select {
-	case <-n.free:
-	case <-request.Context().Done():
-		if request.Body != nil {
-			_ = request.Body.Close()
-		}
-
-		return nil, request.Context().Err()
-	}
-
 	lane := &lane{Transport: n.take()}
 	leave := sync.OnceFunc(func() { n.leave(lane.Transport) })
+	held := false
+
+	defer func() {
+		if !held {
+			leave()
+		}
+	}()
+
+	request = request.Clone(request.Context())
+	if request.Body == http.NoBody {
+		request.Body = nil
+	}
 
 	// The library takes the user from there, and does not send it.
-	request = request.Clone(request.Context())
 	request.SetBasicAuth(n.username, n.password)
 
 	response, err := ntlmssp.Negotiator{RoundTripper: lane}.RoundTrip(request)
 	if err != nil {
-		leave()
-
 		return nil, err
 	}
 
@@ -102,12 +120,11 @@ func (n *ntlm) RoundTrip(request *http.Request) (*http.Response, error) {
 		if err := lane.verdict(); err != nil {
 			_ = response.Body.Close()
 
-			leave()
-
 			return nil, err
 		}
 	}
 
+	held = true
 	response.Body = &heldBody{ReadCloser: response.Body, leave: leave}
 
 	return response, nil
@@ -136,10 +153,9 @@ func (n *ntlm) take() *http.Transport {
 
 func (n *ntlm) leave(transport *http.Transport) {
 	n.mu.Lock()
-	n.idle = append(n.idle, transport)
-	n.mu.Unlock()
+	defer n.mu.Unlock()
 
-	n.free <- struct{}{}
+	n.idle = append(n.idle, transport)
 }
 
 // CloseIdleConnections of the lanes that nobody uses.
@@ -156,15 +172,26 @@ func (n *ntlm) CloseIdleConnections() {
 type lane struct {
 	*http.Transport
 
-	// sent counts the requests; err is why the last one has no answer.
-	sent int
-	err  error
+	// connections that the requests had, one each; err is why the last one has no
+	// answer.
+	connections []net.Conn
+	err         error
 }
 
 // RoundTrip leaves nothing of a 401 on the connection: the library goes on with
 // the login before it has read that.
 func (l *lane) RoundTrip(request *http.Request) (response *http.Response, err error) {
-	l.sent++
+	at := len(l.connections)
+	l.connections = append(l.connections, nil)
+	request = request.WithContext(httptrace.WithClientTrace(request.Context(), &httptrace.ClientTrace{
+		GotConn: func(got httptrace.GotConnInfo) { l.connections[at] = got.Conn },
+	}))
+
+	// The library has a body of its own even for none.
+	if request.ContentLength == 0 {
+		request.Body = http.NoBody
+	}
+
 	if response, l.err = l.Transport.RoundTrip(request); l.err != nil {
 		return nil, l.err
 	}
@@ -181,11 +208,13 @@ func (l *lane) RoundTrip(request *http.Request) (response *http.Response, err er
 // verdict on a 401, which is also what the library answers where the login
 // broke off.
 func (l *lane) verdict() error {
-	switch {
+	switch sent := len(l.connections); {
 	case l.err != nil:
 		return l.err
-	case l.sent == 1:
+	case sent == 1:
 		return provider.Unauthenticated("the API answers 401 and offers no NTLM, by which spec.auth.ntlm would log in")
+	case sent == 3 && l.connections[1] != l.connections[2]:
+		return errTorn
 	default:
 		return nil
 	}

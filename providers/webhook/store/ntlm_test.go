@@ -14,15 +14,18 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unicode/utf16"
 
 	"golang.org/x/crypto/md4" //nolint:staticcheck,gosec // NTLM is made of it
 	"google.golang.org/grpc/codes"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	"github.com/external-secrets/eso/sdk/provider"
@@ -35,9 +38,10 @@ import (
 type domain struct {
 	*httptest.Server
 
-	// schemes that it offers; broken ends the connection where the login ends.
-	schemes []string
-	broken  atomic.Bool
+	// schemes that it offers; broken ends the connection where the login ends,
+	// torn before that.
+	schemes      []string
+	broken, torn atomic.Bool
 	// logins and breaches of the order.
 	logins, breaches atomic.Int32
 }
@@ -105,6 +109,10 @@ func (d *domain) login(w http.ResponseWriter, r *http.Request) bool {
 		return refuse(d.schemes...)
 	case message[8] == 1:
 		c.challenge = binary.BigEndian.AppendUint64(nil, rand.Uint64()) //nolint:gosec // for a test
+
+		if d.torn.Load() {
+			w.Header().Set("Connection", "close")
+		}
 
 		return refuse(scheme + " " + base64.StdEncoding.EncodeToString(challengeMessage(c.challenge)))
 	case d.broken.Load():
@@ -203,7 +211,7 @@ func ntlmSpec(server *domain) v2alpha1.WebhookSpec {
 
 	return v2alpha1.WebhookSpec{
 		URL:  server.URL + "/{{ .remoteRef.key }}",
-		Push: &v2alpha1.WebhookRequest{Method: http.MethodPost},
+		Push: &v2alpha1.WebhookRequest{Method: http.MethodPost}, Delete: &v2alpha1.WebhookRequest{Method: http.MethodPatch},
 		Auth: &v2alpha1.WebhookAuth{NTLM: v2alpha1.WebhookNTLM{UsernameSecret: key("account"), PasswordSecret: key("password")}},
 	}
 }
@@ -218,10 +226,15 @@ func ntlmEnvironment(account, password string) provider.Environment {
 func TestNTLM(t *testing.T) {
 	for _, scheme := range []string{"NTLM", "Negotiate"} {
 		t.Run(scheme, func(t *testing.T) {
-			var pushed atomic.Value
+			var (
+				pushed  atomic.Value
+				emptied atomic.Bool
+			)
 
 			server := newDomain(t, []string{"Basic realm=corp", scheme}, func(w http.ResponseWriter, r *http.Request) {
 				switch {
+				case r.Method == http.MethodPatch:
+					emptied.Store(r.ContentLength == 0 && len(r.TransferEncoding) == 0)
 				case r.Method == http.MethodPost:
 					body, _ := io.ReadAll(r.Body)
 					pushed.Store(string(body))
@@ -248,6 +261,10 @@ func TestNTLM(t *testing.T) {
 			_, err := s.Push(t.Context(), provider.Push{Key: "new", Value: []byte("pushed"), Owner: "us"})
 			if err != nil || pushed.Load() != "pushed" {
 				t.Errorf("the API got %v, error %v", pushed.Load(), err)
+			}
+
+			if _, err := s.Delete(t.Context(), provider.Deletion{Key: "new", Owner: "us"}); err != nil || !emptied.Load() {
+				t.Errorf("a request without a body does not say that it has none (error %v)", err)
 			}
 
 			// None of this one's connections is logged in yet.
@@ -281,7 +298,7 @@ func TestNTLMThatFails(t *testing.T) {
 	for _, c := range []struct {
 		why, account, password string
 		schemes                []string
-		broken                 bool
+		broken, torn           bool
 		want                   codes.Code
 		text                   string
 	}{
@@ -289,10 +306,12 @@ func TestNTLMThatFails(t *testing.T) {
 		{why: "a user of another domain", account: `OTHER\app`, password: password, schemes: []string{"NTLM"}, want: codes.Unauthenticated, text: "answers 401"},
 		{why: "an API that wants the password itself", account: `CORP\app`, password: password, schemes: []string{"Basic realm=corp"}, want: codes.Unauthenticated, text: "offers no NTLM"},
 		{why: "a connection that ends in the midst is no refusal", account: `CORP\app`, password: password, schemes: []string{"NTLM"}, broken: true, want: codes.Unavailable},
+		{why: "nor is one that ends before", account: `CORP\app`, password: password, schemes: []string{"NTLM"}, torn: true, want: codes.Unavailable, text: "stays open"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			server := newDomain(t, c.schemes, answer)
 			server.broken.Store(c.broken)
+			server.torn.Store(c.torn)
 
 			err := one(t, openWith(t, ntlmEnvironment(c.account, c.password), ntlmSpec(server)), provider.Read{Key: "db"}).Err
 
@@ -329,5 +348,60 @@ func TestNTLMConfigs(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// The time that an API has to answer does not begin before it is asked.
+func TestNTLMWaitsForItsTurn(t *testing.T) {
+	server := newDomain(t, []string{"NTLM"}, func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(150 * time.Millisecond)
+		fmt.Fprint(w, "secret")
+	})
+	spec := ntlmSpec(server)
+	spec.Timeout = &metav1.Duration{Duration: time.Second}
+	s := openWith(t, ntlmEnvironment(`CORP\app`, password), spec)
+
+	var wait sync.WaitGroup
+
+	// Two seconds' work for eight connections.
+	for i := range 100 {
+		wait.Go(func() {
+			if err := s.Read(t.Context(), []provider.Read{{Key: fmt.Sprintf("k%d", i)}})[0].Err; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+
+	wait.Wait()
+}
+
+// A proxy of plain HTTP would be logged in, and serve others by that.
+func TestNTLMRefusesProxies(t *testing.T) {
+	asked := func(*http.Request) (*url.URL, error) { return url.Parse("http://proxy.example.com:3128") }
+
+	for address, refused := range map[string]bool{"http://api.example.com/": true, "https://api.example.com/": false} {
+		origin, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		err = unproxied(&http.Transport{Proxy: asked}, &endpoint{origin: origin, url: &text{field: "spec.url"}})
+		if (err != nil) != refused || refused && !strings.Contains(err.Error(), "spec.url is plain HTTP") {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
+
+// A connection that the API has just closed costs another one, and no failure.
+func TestNTLMOnAClosedConnection(t *testing.T) {
+	server := newDomain(t, []string{"NTLM"}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") })
+	s := openWith(t, ntlmEnvironment(`CORP\app`, password), ntlmSpec(server))
+
+	for range 20 {
+		if err := one(t, s, provider.Read{Key: "db"}).Err; err != nil {
+			t.Fatal(err)
+		}
+
+		server.CloseClientConnections()
 	}
 }

@@ -101,6 +101,10 @@ func (e *Egress) New(ctx context.Context, env provider.Environment, config *v2al
 
 	s.client = newClient(env, spec, base)
 
+	if spec.Auth != nil {
+		s.client.turns = make(chan struct{}, maxLanes)
+	}
+
 	return s, nil
 }
 

@@ -540,14 +540,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	s.mark = r.notices.Reading(s.name)
 
-	// What others began to read before somebody asked, or before the backend told
-	// of a change, may be older.
-	since := s.mark.Told
-	if due.Asked {
-		since = s.began
-	}
-
-	values, answers, err := opened.Fetch(ctx, last, since)
+	values, answers, err := opened.Fetch(ctx, last, s.since(due))
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -555,6 +548,30 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 	r.memory.Remember(s.name, s.version(), answers)
 
 	return values, began, nil
+}
+
+// since is the time before which others must not have begun a read that this one
+// takes the answer of: what they read may be older than what is asked for. That
+// is when the backend told of a change, when the ExternalSecret was made, in
+// whole seconds, and, where somebody has changed it since, this look at it.
+func (s *attempt) since(due plan.Due) time.Time {
+	since := s.mark.Told
+
+	later := func(other time.Time) {
+		if other.After(since) {
+			since = other
+		}
+	}
+
+	if s.es.Status.RefreshTime.IsZero() {
+		later(s.es.CreationTimestamp.Time)
+	}
+
+	if due.Asked {
+		later(s.began)
+	}
+
+	return since
 }
 
 // lanes gives stores and providers their shares of the workers: an eighth to

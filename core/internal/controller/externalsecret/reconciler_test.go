@@ -2,7 +2,9 @@ package externalsecret
 
 import (
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -14,6 +16,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/apply"
 	"github.com/external-secrets/eso/core/internal/fetch"
 	"github.com/external-secrets/eso/core/internal/meter"
+	"github.com/external-secrets/eso/core/internal/notice"
 	"github.com/external-secrets/eso/core/internal/plan"
 	"github.com/external-secrets/eso/core/internal/reference"
 	"github.com/external-secrets/eso/core/internal/source"
@@ -100,5 +103,41 @@ func TestAFormerTargetIsNotForgotten(t *testing.T) {
 		if got := New(Dependencies{}, Options{}).state(s).Intact; got != c.want {
 			t.Errorf("%s: intact = %t", c.why, got)
 		}
+	}
+}
+
+// Nobody is answered what others began to read before it was asked for.
+func TestSince(t *testing.T) {
+	t.Parallel()
+
+	at := func(seconds int) time.Time { return time.Unix(1_800_000_000+int64(seconds), 0) }
+	synced := metav1.NewTime(at(-100))
+
+	for _, c := range []struct {
+		why             string
+		told            time.Time
+		refreshed       metav1.Time
+		asked           bool
+		began, expected time.Time
+	}{
+		{why: "a refresh takes any answer", refreshed: synced, began: at(10)},
+		{why: "a first sync takes none that was asked for before its object was", began: at(10), expected: at(0)},
+		{why: "what was told of", told: at(5), refreshed: synced, began: at(10), expected: at(5)},
+		{why: "what was told of before the first sync", told: at(5), began: at(10), expected: at(5)},
+		{why: "what somebody asked for", refreshed: synced, asked: true, began: at(10), expected: at(10)},
+		{why: "what was told of after somebody asked", told: at(12), refreshed: synced, asked: true, began: at(10), expected: at(12)},
+	} {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+
+			s := &attempt{began: c.began, mark: notice.Mark{Told: c.told}, es: &esv1.ExternalSecret{
+				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
+				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
+			}}
+
+			if got := s.since(plan.Due{Now: true, Asked: c.asked}); !got.Equal(c.expected) {
+				t.Errorf("since %s, want %s", got, c.expected)
+			}
+		})
 	}
 }
