@@ -120,6 +120,11 @@ func (l *login) check(ctx context.Context) error {
 		return err
 	}
 
+	return l.holds(ctx, token)
+}
+
+// holds asks Vault about a token.
+func (l *login) holds(ctx context.Context, token string) error {
 	client, err := l.asSelf(token)
 	if err != nil {
 		return err
@@ -130,6 +135,16 @@ func (l *login) check(ctx context.Context) error {
 	}
 
 	return nil
+}
+
+// drop forgets a token that Vault refuses, so that the next call logs in anew.
+func (l *login) drop(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.current == token {
+		l.current = ""
+	}
 }
 
 // valid tells whether Vault still accepts the token, as far as it is known.
