@@ -49,7 +49,9 @@ var errReplaced = errors.New("the login has another token now")
 
 // Watch tells of changes as Vault's events do, which name secrets and hold no
 // values. A subscription is bound to the token that it was made with: when the
-// login is replaced, another one takes its place.
+// login is replaced, another one takes its place. A Vault without events is
+// Unsupported. Of secrets for which the login lacks the right "subscribe" Vault
+// tells nothing, and no error either.
 func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Change) error) error {
 	w := &watch{store: s, tell: tell}
 	if err := w.narrow(keys); err != nil {
@@ -374,7 +376,7 @@ func (w *watch) denied(ctx context.Context, token string, refused error) error {
 	case err == nil, w.anew:
 		// Also a token that may not even be looked up: the one before it was
 		// refused, too.
-		return provider.AccessDenied("%v: to watch secrets the policies of the login need \"read\" of %q, and \"subscribe\" of %q", refused, s.engine.subscription(), s.engine.secrets())
+		return provider.AccessDenied("%v: to watch secrets the policies of the login need \"read\" of %q, and \"subscribe\" of %q; only Vault Enterprise tells of events, from 1.16 on", refused, s.engine.subscription(), s.engine.secrets())
 	case s.login.credentials.static():
 		return s.ended()
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net/http"
@@ -390,14 +391,20 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 	v := newVault(t)
 	b := v.events(t)
 	config := with(v)
-	w := watches(t, config.open(t), "app")
+	s := config.open(t)
+	w := watches(t, s, "app")
 
 	vault := b.next()
 	w.stands()
 
 	// Two thirds of the lease of 90 s.
 	config.clock.pass(61 * time.Second)
-	eventually(t, "the login is renewed", func() bool { return len(v.got("auth/token/renew-self")) == 1 })
+	eventually(t, "the login is renewed", func() bool {
+		s.login.mu.Lock()
+		defer s.login.mu.Unlock()
+
+		return s.login.renewAt.After(config.clock.Now())
+	})
 	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
 	w.tells("a renewal changes nothing", provider.Change{Keys: []string{"app"}})
 
@@ -418,8 +425,8 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 	again.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
 	w.tells("it goes on", provider.Change{Keys: []string{"app"}})
 
-	if n := len(v.got(subscribeV2)); n != 2 {
-		t.Errorf("%d subscriptions", n)
+	if subscriptions, renewals := len(v.got(subscribeV2)), len(v.got("auth/token/renew-self")); subscriptions != 2 || renewals != 2 {
+		t.Errorf("%d subscriptions and %d renewals", subscriptions, renewals)
 	}
 }
 
@@ -669,6 +676,38 @@ func TestWatchGoesToTheActiveServer(t *testing.T) {
 			t.Errorf("%s: the token went along", why)
 		}
 	}
+}
+
+// A server that speaks HTTP/2 with everybody else has to be asked in HTTP/1.1:
+// there is no way from HTTP/2 to a websocket that Vault knows.
+func TestWatchBesideHTTP2(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t, func(config *tls.Config) { config.NextProtos = []string{"h2", "http/1.1"} })
+	b := v.events(t)
+	looked := make(chan int, 1)
+
+	v.handle("auth/token/lookup-self", func(w http.ResponseWriter, r *http.Request) {
+		looked <- r.ProtoMajor
+
+		b.lookup(w, r)
+	})
+
+	s := with(v).open(t)
+	w := watches(t, s, "app")
+	vault := b.next()
+	w.stands()
+
+	if _, err := s.Validate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+
+	if others, own := <-looked, vault.request.ProtoMajor; others != 2 || own != 1 {
+		t.Errorf("HTTP/%d for the subscription, HTTP/%d for others", own, others)
+	}
+
+	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.tells("it works", provider.Change{Keys: []string{"app"}})
 }
 
 // The metrics count a subscription as any other request.
