@@ -103,40 +103,30 @@ func (e engine) changed(told event, watched map[string][]string) []string {
 	return e.names(path, mount, rest)
 }
 
-// secretOf is the mount and the path below it of the secret that an event is
-// about; both are empty where it is about none of the engine's.
+// secretOf is the mount that an event comes from, and the path below it of the
+// secret that it is about; the latter is empty where it is about none.
 func (e engine) secretOf(told event) (mount, rest string) {
-	own, path := strings.Trim(e.mount, "/"), strings.Trim(told.Data.Event.Metadata.Path, "/")
+	path := strings.Trim(told.Data.Event.Metadata.Path, "/")
 
-	mount = strings.Trim(told.Data.PluginInfo.MountPath, "/")
-	if mount == "" {
-		if mount = own; own == "" {
-			mount, _, _ = strings.Cut(path, "/")
-		}
+	// Early versions name the mount nowhere.
+	if mount = strings.Trim(told.Data.PluginInfo.MountPath, "/"); mount == "" {
+		mount = strings.Trim(e.mount, "/")
 	}
 
-	// Where keys name the mount, it is one part of them.
-	if own != "" && mount != own || own == "" && (strings.Contains(mount, "/") || reserved(mount)) {
-		return "", ""
-	}
-
-	// Early versions leave the mount out.
 	rest = strings.TrimPrefix(path, mount+"/")
-	if !e.v2() {
-		return mount, rest
-	}
 
 	// What was done comes first: data, metadata, delete, undelete, destroy. The
-	// engine's own settings are no secret.
-	if did, below, _ := strings.Cut(rest, "/"); did != "config" {
-		return mount, below
+	// engine's own settings have nothing after that.
+	if e.v2() {
+		_, rest, _ = strings.Cut(rest, "/")
 	}
 
-	return "", ""
+	return mount, rest
 }
 
 // names are the keys that locate gives the path for: a key may repeat the mount
-// and what the API puts after it, and begin with a slash.
+// and what the API puts after it, and begin with a slash. To another engine's
+// path no key leads.
 func (e engine) names(path, mount, rest string) []string {
 	names := make([]string, 0, 6) //nolint:mnd // three, with and without the slash
 

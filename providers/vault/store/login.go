@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
+	"google.golang.org/grpc/codes"
 
 	"github.com/external-secrets/eso/sdk/provider"
 )
@@ -135,6 +136,13 @@ func (l *login) holds(ctx context.Context, token string) error {
 	}
 
 	return nil
+}
+
+// refused tells whether Vault refuses a token. Nothing but its word proves that.
+func (l *login) refused(ctx context.Context, token string) bool {
+	err := l.holds(ctx, token)
+
+	return err != nil && provider.AsError(err).Code == codes.Unauthenticated
 }
 
 // drop forgets a token that Vault refuses, so that the next call logs in anew.

@@ -114,7 +114,7 @@ func (b *Backend) Open(ctx context.Context, env provider.Environment, config *v2
 	return &Store{
 		client: client, connection: shared, connections: &b.connections, login: shared.login, spec: spec,
 		engine: engine{mount: spec.Path, version: spec.Version}, versions: map[string]string{},
-		tempo: tempo{patience: patience, pulse: pulse, pong: pong, handshake: requestTimeout},
+		tempo: tempo{patience: patience, pulse: pulse, pong: pong, lookup: lookup, handshake: requestTimeout},
 	}, nil
 }
 

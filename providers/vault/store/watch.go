@@ -32,6 +32,8 @@ const (
 	pulse = 15 * time.Second
 	// pong is how long the answer to a ping may take.
 	pong = 15 * time.Second
+	// lookup lies between two questions whether Vault still accepts the token.
+	lookup = 5 * time.Minute
 	// maxEvent bounds an event, in bytes. Vault's have about a thousand: they
 	// hold names and no values.
 	maxEvent = 64 << 10
@@ -41,7 +43,7 @@ const (
 )
 
 // tempo of watches.
-type tempo struct{ patience, pulse, pong, handshake time.Duration }
+type tempo struct{ patience, pulse, pong, lookup, handshake time.Duration }
 
 // errReplaced says that the login has another token now. The subscription ends
 // with the old one.
@@ -157,6 +159,9 @@ func (w *watch) round(ctx context.Context) error {
 
 	w.anew = false
 
+	// A token that may not be looked up says nothing when that is refused.
+	lookable := !w.store.login.refused(ctx, token)
+
 	var running sync.WaitGroup
 	defer running.Wait()
 
@@ -166,7 +171,7 @@ func (w *watch) round(ctx context.Context) error {
 	changes := newChanges()
 
 	running.Go(func() { end(w.listen(ctx, connection, changes)) })
-	running.Go(func() { end(w.keep(ctx, connection, token)) })
+	running.Go(func() { end(w.keep(ctx, connection, token, lookable)) })
 
 	return w.report(ctx, changes)
 }
@@ -224,11 +229,12 @@ func broken(err error) error {
 
 // keep renews the login in time, though nobody may read anything, and ends the
 // round when the login has another token, or when the connection is dead.
-func (w *watch) keep(ctx context.Context, connection *websocket.Conn, token string) error {
+// lookable says that Vault can be asked about the token.
+func (w *watch) keep(ctx context.Context, connection *websocket.Conn, token string, lookable bool) error {
 	ticker := time.NewTicker(w.store.tempo.pulse)
 	defer ticker.Stop()
 
-	for {
+	for asked := time.Now(); ; {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -240,6 +246,16 @@ func (w *watch) keep(ctx context.Context, connection *websocket.Conn, token stri
 			return err
 		case now != token:
 			return errReplaced
+		}
+
+		// Vault may keep a subscription whose token was revoked, and tell it of
+		// nothing any more.
+		if lookable && time.Since(asked) > w.store.tempo.lookup {
+			asked = time.Now()
+
+			if w.store.login.refused(ctx, token) {
+				return w.store.lost(token)
+			}
 		}
 
 		// A connection that a firewall drops without a word is silent for ever.
@@ -377,14 +393,23 @@ func (w *watch) denied(ctx context.Context, token string, refused error) error {
 		// Also a token that may not even be looked up: the one before it was
 		// refused, too.
 		return provider.AccessDenied("%v: to watch secrets the policies of the login need \"read\" of %q, and \"subscribe\" of %q; only Vault Enterprise tells of events, from 1.16 on", refused, s.engine.subscription(), s.engine.secrets())
-	case s.login.credentials.static():
+	}
+
+	w.anew = true
+
+	return s.lost(token)
+}
+
+// lost is what follows from Vault's refusal of a token: the next round logs in
+// anew, where the config names no token.
+func (s *Store) lost(token string) error {
+	if s.login.credentials.static() {
 		return s.ended()
 	}
 
 	s.login.drop(token)
-	w.anew = true
 
-	return provider.Unavailable("cannot watch: Vault no longer accepts the login's token: it is made anew")
+	return provider.Unavailable("cannot watch: Vault no longer accepts the login's token: it logs in anew")
 }
 
 // changes wait to be told of. Events come as they come; whoever is told of them

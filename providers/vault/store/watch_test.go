@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -39,6 +40,8 @@ type subscriber struct {
 	t       *testing.T
 	request *http.Request
 	*websocket.Conn
+	// pings are those that came.
+	pings *atomic.Int64
 	// gone is closed when the subscription has ended.
 	gone <-chan struct{}
 }
@@ -94,7 +97,9 @@ func (b *bus) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	connection, err := websocket.Accept(w, r, nil)
+	pings := &atomic.Int64{}
+
+	connection, err := websocket.Accept(w, r, &websocket.AcceptOptions{OnPingReceived: func(context.Context, []byte) bool { pings.Add(1); return true }})
 	if err != nil {
 		b.t.Errorf("cannot accept: %v", err)
 
@@ -104,7 +109,7 @@ func (b *bus) serve(w http.ResponseWriter, r *http.Request) {
 	defer func() { _ = connection.CloseNow() }()
 
 	gone := connection.CloseRead(context.Background()).Done()
-	b.subscribers <- &subscriber{b.t, r, connection, gone}
+	b.subscribers <- &subscriber{b.t, r, connection, pings, gone}
 
 	<-gone
 }
@@ -162,7 +167,7 @@ func watches(t *testing.T, s *Store, keys ...string) *watching {
 func hasty(t *testing.T, s *Store, pong time.Duration, keys ...string) *watching {
 	t.Helper()
 
-	s.tempo = tempo{patience: time.Millisecond, pulse: 10 * time.Millisecond, pong: pong, handshake: late}
+	s.tempo = tempo{patience: time.Millisecond, pulse: 10 * time.Millisecond, pong: pong, lookup: 20 * time.Millisecond, handshake: late}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watching{t: t, changes: make(chan provider.Change), done: make(chan error, 1), cancel: cancel}
@@ -266,7 +271,8 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
 	w.tells("the other is nobody's", provider.Change{Keys: []string{"app"}})
 
-	vault.tell(happened("kv-v2/metadata-delete", "secret/", "secret/metadata/app/db"))
+	// Far longer than any, and within the bound.
+	vault.tell(strings.Replace(happened("kv-v2/metadata-delete", "secret/", "secret/metadata/app/db"), "5f0f8bb5", strings.Repeat("5", maxEvent-1000), 1))
 	w.tells("one after another", provider.Change{Keys: []string{"app/db"}})
 
 	w.cancel()
@@ -448,6 +454,73 @@ func TestWatchOfARevokedLogin(t *testing.T) {
 
 	if got := again.request.Header.Get("X-Vault-Token"); got != canary+"-2" {
 		t.Error("it subscribed with the token that was revoked")
+	}
+}
+
+// Vault 1.15 keeps the subscription of a token that was revoked, and tells it
+// of nothing any more.
+func TestWatchFindsThatItsTokenHasEnded(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	b := v.events(t)
+	w := watches(t, with(v).open(t))
+
+	b.next()
+	w.stands()
+	eventually(t, "the token is looked up", func() bool { return lookups(v, canary+"-1") > 1 })
+	b.revoke(canary + "-1")
+
+	if again := b.next(); again.request.Header.Get("X-Vault-Token") != canary+"-2" {
+		t.Error("it subscribed with the token that was revoked")
+	}
+
+	w.resyncs("it has logged in anew")
+
+	// Only who wrote it into the Secret has another.
+	w = watches(t, with(v, token).open(t))
+
+	b.next()
+	w.stands()
+	eventually(t, "the token is looked up", func() bool { return lookups(v, canary) > 1 })
+	b.revoke(canary)
+
+	if typed := errorOf(t, w.ends()); typed.Code != codes.Unauthenticated {
+		t.Errorf("it ends with %+v", typed)
+	}
+}
+
+// lookups of a token.
+func lookups(v *vault, token string) int {
+	n := 0
+
+	for _, r := range v.got("auth/token/lookup-self") {
+		if r.token == token {
+			n++
+		}
+	}
+
+	return n
+}
+
+// What may not be looked up is no proof of anything.
+func TestWatchKeepsATokenThatMayNotBeLookedUp(t *testing.T) {
+	t.Parallel()
+
+	v := newVault(t)
+	b := v.events(t)
+	v.refuse("auth/token/lookup-self")
+
+	w := watches(t, with(v).open(t), "app")
+	vault := b.next()
+	w.stands()
+
+	eventually(t, "some pulses pass", func() bool { return vault.pings.Load() > 5 })
+	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.tells("it goes on", provider.Change{Keys: []string{"app"}})
+
+	if n := len(v.got("auth/token/lookup-self")); n != 1 {
+		t.Errorf("it was looked up %d times", n)
 	}
 }
 
@@ -688,7 +761,10 @@ func TestWatchBesideHTTP2(t *testing.T) {
 	looked := make(chan int, 1)
 
 	v.handle("auth/token/lookup-self", func(w http.ResponseWriter, r *http.Request) {
-		looked <- r.ProtoMajor
+		select {
+		case looked <- r.ProtoMajor:
+		default:
+		}
 
 		b.lookup(w, r)
 	})
