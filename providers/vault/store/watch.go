@@ -340,11 +340,21 @@ func refusal(path string, response *http.Response) error {
 	case response.StatusCode == http.StatusNotFound:
 		// What stands before Vault, or in its place.
 		return provider.Unavailable("cannot %s: the server answers 404, and not as Vault does", what)
+	case response.StatusCode == http.StatusBadRequest && raw(answer):
+		// So Vault says that it failed, as it may while another subscription ends.
+		return provider.Unavailable("cannot %s: the server answers 400, without a reason", what)
 	case typed.Code == codes.ResourceExhausted:
 		typed.RetryAfter = retryAfter(response.Header)
 	}
 
 	return typed
+}
+
+// raw tells whether an answer is not in Vault's form.
+func raw(err error) bool {
+	var answer *api.ResponseError
+
+	return errors.As(err, &answer) && answer.RawError
 }
 
 // unsupported tells whether Vault itself says that it has no such path.

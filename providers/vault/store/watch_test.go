@@ -582,7 +582,8 @@ func TestWatchThatIsRefused(t *testing.T) {
 		{"an upgrade that was lost", "likewise", http.StatusUpgradeRequired, html, codes.Unavailable, "let websockets through"},
 		{"sealed", "it passes", http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`, codes.Unavailable, "Vault is sealed"},
 		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "too often"},
-		{"wrong", "as with a filter that Vault does not understand", http.StatusBadRequest, "Error subscribing", codes.InvalidArgument, "Bad Request"},
+		{"failed", "Vault 1.15 does while another subscription ends, and gives no reason", http.StatusBadRequest, "Error subscribing", codes.Unavailable, "answers 400"},
+		{"wrong", "it stays so", http.StatusBadRequest, `{"errors":["invalid parameter for JSON"]}`, codes.InvalidArgument, "invalid parameter for JSON"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
