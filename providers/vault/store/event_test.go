@@ -150,11 +150,14 @@ func TestChangesAreBounded(t *testing.T) {
 		t.Errorf("%d signals (-want +got):\n%s", len(c.some), diff)
 	}
 
-	for i := range maxPending + 2 {
-		c.add([]string{fmt.Sprintf("key-%d", i)})
+	const keys, long = 100, maxPending / 100
 
-		if len(c.keys) > maxPending {
-			t.Fatalf("%d keys wait", len(c.keys))
+	for i := range keys + 2 {
+		key := fmt.Sprintf("%0*d", long, i)
+		c.add([]string{key, key})
+
+		if waits := len(c.keys) * long; waits > maxPending || c.resync != (i >= keys) {
+			t.Fatalf("%d bytes wait after %d keys, resync is %t", waits, i+1, c.resync)
 		}
 	}
 

@@ -37,9 +37,9 @@ const (
 	// maxEvent bounds an event, in bytes. Vault's have about a thousand: they
 	// hold names and no values.
 	maxEvent = 64 << 10
-	// maxPending bounds the keys that wait for a slow listener. With more he is
-	// told to read everything, which costs him no more.
-	maxPending = 1000
+	// maxPending bounds the keys that wait for a slow listener, in bytes. With
+	// more he is told to read everything, which costs him no more.
+	maxPending = 256 << 10
 )
 
 // tempo of watches.
@@ -428,8 +428,10 @@ type changes struct {
 	// some has an entry when there is something to tell.
 	some chan struct{}
 
-	mu     sync.Mutex
-	keys   map[string]bool
+	mu   sync.Mutex
+	keys map[string]bool
+	// size of the keys, in bytes.
+	size   int
 	resync bool
 }
 
@@ -446,12 +448,14 @@ func (c *changes) add(keys []string) {
 	defer c.mu.Unlock()
 
 	for _, key := range keys {
-		c.keys[key] = true
+		if !c.keys[key] {
+			c.keys[key] = true
+			c.size += len(key)
+		}
 	}
 
-	if len(c.keys) > maxPending {
-		c.resync = true
-		clear(c.keys)
+	if c.resync = c.resync || c.size > maxPending; c.resync {
+		c.forget()
 	}
 
 	select {
@@ -466,12 +470,13 @@ func (c *changes) take() provider.Change {
 	defer c.mu.Unlock()
 
 	change := provider.Change{Keys: slices.Sorted(maps.Keys(c.keys)), Resync: c.resync}
-	if c.resync {
-		change.Keys = nil
-	}
-
 	c.resync = false
-	clear(c.keys)
+	c.forget()
 
 	return change
+}
+
+func (c *changes) forget() {
+	c.size = 0
+	clear(c.keys)
 }
