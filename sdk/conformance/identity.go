@@ -143,7 +143,19 @@ func claimTests() []Test {
 			})
 	}
 
-	return tests
+	const watch = pb.Capability_CAPABILITY_WATCH
+
+	return append(tests, Test{
+		ID: "claims.watch-absent-is-unimplemented", Why: "A backend that tells of no changes is read by the interval; with any other code the operator would try to watch it again and again.",
+		Needs: Needs{Absent: watch},
+		Run: func(ctx context.Context, t *T) {
+			const what = "Watch of a store that lacks it"
+
+			err := t.attempt(ctx, watch, t.call())
+			t.refused(what, err, codes.Unimplemented)
+			t.because(what, err, pb.ReasonUnsupported)
+		},
+	})
 }
 
 // attempt makes a call of a capability that harms nobody: reads and deletes of

@@ -724,6 +724,10 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 		return err
 	}
 
+	if r.is("cannot-watch") {
+		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the backend tells of no changes")
+	}
+
 	changes := make(chan string, 16)
 
 	r.mu.Lock()

@@ -135,16 +135,18 @@ func (r *run) one(ctx context.Context, test Test) Result {
 
 	return Result{
 		ID: test.ID, Why: test.Why, Outcome: outcome, Message: r.record.veil(message),
-		Seconds: time.Since(began).Seconds(), RequestIDs: t.requestIDs, capabilities: test.Needs.Capabilities,
+		Seconds: time.Since(began).Seconds(), RequestIDs: t.requestIDs, capabilities: append(slices.Clone(test.Needs.Capabilities), test.Needs.Absent),
 	}
 }
 
 // applies says why a test need not or cannot run; nothing when it can.
 func (r *run) applies(needs Needs) (Outcome, string) {
 	for _, capability := range needs.Capabilities {
-		switch {
+		switch absent := r.target.absent(capability); {
 		case !r.claimed(capability):
 			return Skipped, "the provider does not claim " + short(capability)
+		case absent != "":
+			return NotExercised, "the store under test cannot: " + absent
 		case r.broken[capability]:
 			return Skipped, fmt.Sprintf("the claim of %s is false: see claims.%s-is-served", short(capability), lower(capability))
 		}
@@ -153,6 +155,8 @@ func (r *run) applies(needs Needs) (Outcome, string) {
 	unix := strings.HasPrefix(r.target.Address, "unix://")
 
 	switch {
+	case needs.Absent != pb.Capability_CAPABILITY_UNSPECIFIED && r.target.absent(needs.Absent) == "":
+		return Skipped, "the target does not name " + short(needs.Absent) + " as absent"
 	case needs.Store && r.kind.GetService() == pb.Service_SERVICE_GENERATOR:
 		return Skipped, "the kind is a generator's, and no store is made with it"
 	case needs.TLS && unix:
@@ -215,6 +219,12 @@ func (r *run) open(ctx context.Context) error {
 
 	if r.kind == nil {
 		return fmt.Errorf("cannot test %s of %s: the provider %q does not serve it; config names another kind", r.target.Config.Kind, r.target.Config.APIVersion, r.info.GetName())
+	}
+
+	for name := range r.target.Absent {
+		if !r.claimed(pb.Capability_CAPABILITY_WATCH) {
+			return fmt.Errorf("cannot use the target: absent.%s: %s does not claim it with any store; leave it out", name, r.target.Config.Kind)
+		}
 	}
 
 	return nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -58,6 +59,10 @@ type Target struct {
 	SourceNamespace string `json:"sourceNamespace,omitempty"`
 	// AuthenticationNamespace of calls; absent means the config's namespace.
 	AuthenticationNamespace string `json:"authenticationNamespace,omitempty"`
+	// Absent are capabilities that the kind has and the store under test has not,
+	// each with the reason: its backend is one that cannot. Only Watch may be
+	// absent; the store then answers it with UNIMPLEMENTED.
+	Absent map[string]string `json:"absent,omitempty"`
 	// Fixtures say what the backend holds.
 	Fixtures Fixtures `json:"fixtures,omitzero"`
 
@@ -399,7 +404,29 @@ func (t *Target) check() []error {
 		}
 	}
 
+	for _, name := range slices.Sorted(maps.Keys(t.Absent)) {
+		switch {
+		case name != watchName:
+			errs = append(errs, fmt.Errorf("absent: %q cannot be absent, only %s can: a kind has the others with every store", name, watchName))
+		case strings.TrimSpace(t.Absent[name]) == "":
+			errs = append(errs, fmt.Errorf("absent.%s: is empty; say why this store cannot", name))
+		}
+	}
+
 	return append(errs, t.Fixtures.check()...)
+}
+
+// watchName is the capability that may be absent, as a target names it.
+const watchName = "Watch"
+
+// absent gives the reason why the store under test lacks a capability; empty
+// means that it does not.
+func (t *Target) absent(capability pb.Capability) string {
+	if capability == pb.Capability_CAPABILITY_WATCH {
+		return t.Absent[watchName]
+	}
+
+	return ""
 }
 
 func (t *Target) checkEndpoint() []error {

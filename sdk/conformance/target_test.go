@@ -62,6 +62,8 @@ func TestLoadExplains(t *testing.T) {
 		{"a search that finds nothing", "it would prove nothing", validTarget + "fixtures: {find: [{nameRegexp: x}]}\n", "fixtures.find[0].keys: is empty"},
 		{"no prefix", "the kit would write anywhere", validTarget + "fixtures: {write: {unowned: x}}\n", "fixtures.write.prefix: is missing"},
 		{"a slow config without a key", "nothing could be read with it", validTarget + "fixtures: {slow: {config: {apiVersion: v1, kind: K, namespace: team-a, name: b, uid: u}}}\n", "fixtures.slow.key: is missing"},
+		{"what cannot be absent", "a kind has it with every store", validTarget + "absent: {Read: it cannot}\n", `absent: "Read" cannot be absent`},
+		{"absent without a reason", "the report would not say why", validTarget + "absent: {Watch: ''}\n", "absent.Watch: is empty"},
 		{"a duration", "it is a text with a unit", "command: {args: [x], stopTimeout: 5}" + config, "30s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -234,6 +236,62 @@ func TestLeftOut(t *testing.T) {
 			if want := claim.Capability == "READ" || claim.Capability == "FIND" || claim.Capability == "EXISTS" || claim.Capability == "WATCH"; want != (claim.Outcome == Pass) {
 				t.Errorf("the claim of %s: %s (%s)", claim.Capability, claim.Outcome, claim.Message)
 			}
+		}
+	})
+
+	t.Run("a store that cannot watch", func(t *testing.T) {
+		t.Parallel()
+
+		const reason = "this backend tells of no changes"
+
+		for _, test := range []struct {
+			fault, why string
+			conformant bool
+			checked    Outcome
+		}{
+			{"cannot-watch", "it says so, as it should", true, Pass},
+			{"", "the target says that it cannot, and it does", false, Fail},
+		} {
+			tested := target(test.fault)
+			tested.Absent = map[string]string{"Watch": reason}
+			report := conform(t, tested)
+
+			if report.Conformant != test.conformant || report.Counts.NotExercised != 3 {
+				t.Errorf("%s: %+v\n%s", test.why, report.Counts, failures(report))
+			}
+
+			if got := of(report, "claims.watch-absent-is-unimplemented"); got.Outcome != test.checked {
+				t.Errorf("%s: %s", test.why, got.line())
+			}
+
+			for _, id := range []string{"claims.watch-is-served", "watch.says-that-it-stands", "watch.tells-of-changes"} {
+				if got := of(report, id); got.Outcome != NotExercised || !strings.Contains(got.Message, reason) {
+					t.Errorf("%s: %s", test.why, got.line())
+				}
+			}
+
+			for _, claim := range report.Claims {
+				want := Pass
+				if claim.Capability == "WATCH" {
+					want = map[bool]Outcome{true: NotExercised, false: Fail}[test.conformant]
+				}
+
+				if claim.Outcome != want {
+					t.Errorf("%s: the claim of %s: %s (%s)", test.why, claim.Capability, claim.Outcome, claim.Message)
+				}
+			}
+
+			if report.Reproduce.Target.Absent["Watch"] != reason {
+				t.Errorf("%s: the report does not tell what the target says", test.why)
+			}
+		}
+
+		tested := target("")
+		tested.Config, tested.Fixtures = *config("Token", "token"), Fixtures{Generator: &Generation{}}
+		tested.Absent = map[string]string{"Watch": reason}
+
+		if _, err := Run(t.Context(), tested, Options{}); err == nil || !strings.Contains(err.Error(), "absent.Watch") {
+			t.Errorf("absent from a kind that does not claim it: %v", err)
 		}
 	})
 

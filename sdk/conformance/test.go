@@ -39,6 +39,9 @@ func (t Test) Area() string {
 type Needs struct {
 	// Capabilities that the kind claims; without them the test does not apply.
 	Capabilities []pb.Capability
+	// Absent is a capability that the target says its store lacks; without that
+	// the test does not apply. Unspecified means none.
+	Absent pb.Capability
 	// Store says that it calls what every kind of store serves: the kind is no
 	// generator's.
 	Store bool

@@ -103,7 +103,8 @@ const (
 	Capability_CAPABILITY_DELETE Capability = 4
 	// CAPABILITY_EXISTS: SecretExists.
 	Capability_CAPABILITY_EXISTS Capability = 5
-	// CAPABILITY_WATCH: Watch.
+	// CAPABILITY_WATCH: Watch. Of all capabilities this one may depend on the
+	// backend of the store, such as its edition.
 	Capability_CAPABILITY_WATCH Capability = 6
 	// CAPABILITY_GENERATE: Generate.
 	Capability_CAPABILITY_GENERATE Capability = 7

@@ -222,7 +222,8 @@ type SecretStoreClient interface {
 	// Validate tells whether a config can work. It may ask the backend.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
 	// Watch streams the keys that changed, until the caller ends it. Its first
-	// answer, which names no key, says that the watch stands.
+	// answer, which names no key, says that the watch stands. It fails with
+	// UNIMPLEMENTED where the store's backend tells of no changes.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -349,7 +350,8 @@ type SecretStoreServer interface {
 	// Validate tells whether a config can work. It may ask the backend.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
 	// Watch streams the keys that changed, until the caller ends it. Its first
-	// answer, which names no key, says that the watch stands.
+	// answer, which names no key, says that the watch stands. It fails with
+	// UNIMPLEMENTED where the store's backend tells of no changes.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedSecretStoreServer()
 }

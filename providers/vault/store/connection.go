@@ -133,6 +133,8 @@ func operation(r *http.Request) string {
 		return "RevokeSelf"
 	case strings.HasPrefix(path, "auth/"):
 		return "Login"
+	case strings.HasPrefix(path, eventsPath):
+		return "Subscribe"
 	case strings.HasPrefix(path, "sys/"):
 		return "LookupMount"
 	case r.URL.Query().Has("list"):

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/vault/api"
+	"google.golang.org/grpc/codes"
 
 	"github.com/external-secrets/eso/sdk/provider"
 )
@@ -120,6 +121,11 @@ func (l *login) check(ctx context.Context) error {
 		return err
 	}
 
+	return l.holds(ctx, token)
+}
+
+// holds asks Vault about a token.
+func (l *login) holds(ctx context.Context, token string) error {
 	client, err := l.asSelf(token)
 	if err != nil {
 		return err
@@ -130,6 +136,23 @@ func (l *login) check(ctx context.Context) error {
 	}
 
 	return nil
+}
+
+// refused tells whether Vault refuses a token. Nothing but its word proves that.
+func (l *login) refused(ctx context.Context, token string) bool {
+	err := l.holds(ctx, token)
+
+	return err != nil && provider.AsError(err).Code == codes.Unauthenticated
+}
+
+// drop forgets a token that Vault refuses, so that the next call logs in anew.
+func (l *login) drop(token string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if l.current == token {
+		l.current = ""
+	}
 }
 
 // valid tells whether Vault still accepts the token, as far as it is known.

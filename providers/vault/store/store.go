@@ -60,6 +60,7 @@ type Store struct {
 	engine      engine
 	login       *login
 	spec        v2alpha1.VaultSpec
+	tempo       tempo
 
 	mu sync.Mutex
 	// versions of engines, by mount, as far as they were looked up.
@@ -72,6 +73,7 @@ var (
 	_ provider.Pusher  = (*Store)(nil)
 	_ provider.Deleter = (*Store)(nil)
 	_ provider.Checker = (*Store)(nil)
+	_ provider.Watcher = (*Store)(nil)
 )
 
 // Open makes the store of a config and logs in.
@@ -114,6 +116,7 @@ func (b *Backend) Open(ctx context.Context, env provider.Environment, config *v2
 	return &Store{
 		client: client, connection: shared, connections: &b.connections, login: shared.login, spec: spec,
 		engine: engine{mount: spec.Path, version: spec.Version}, versions: map[string]string{},
+		tempo: tempo{patience: patience, pulse: pulse, pong: pong, lookup: lookup, handshake: requestTimeout},
 	}, nil
 }
 
