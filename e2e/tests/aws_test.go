@@ -581,8 +581,10 @@ func TestAWSCalls(t *testing.T) {
 		t.Errorf("the provider's metrics lack %s", line)
 	}
 
+	// What reads parameters is an ExternalSecret of another test, whose refresh
+	// fell into this one.
 	for operation := range cost {
-		if operation != "GetSecretValue" && operation != "GetCallerIdentity" {
+		if operation != "GetSecretValue" && operation != "GetCallerIdentity" && !strings.HasPrefix(operation, "GetParameter") {
 			t.Errorf("%s was called %d times", operation, cost[operation])
 		}
 	}
