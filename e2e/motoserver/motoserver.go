@@ -103,6 +103,11 @@ func (s *Server) Address() string { return s.proxy.address }
 // so far. Those of Call are not counted.
 func (s *Server) Requests() map[string]int { return s.proxy.requests() }
 
+// RequestsBy counts likewise, of those that are signed with an access key.
+func (s *Server) RequestsBy(accessKeyID string) map[string]int {
+	return s.proxy.requestsBy(accessKeyID)
+}
+
 // Refuse has requests that are signed with an access key refused, as AWS does
 // with a key that it does not know; Accept ends that.
 func (s *Server) Refuse(accessKeyID string) { s.proxy.refuse(accessKeyID, unknown) }

@@ -33,8 +33,9 @@ type proxy struct {
 	transport *http.Transport
 	served    chan error
 
-	mu     sync.Mutex
-	counts map[string]int
+	mu sync.Mutex
+	// counts of requests, by the access key that signed them and by operation.
+	counts map[string]map[string]int
 	// refused access keys, and whether they are so because they expired.
 	refused map[string]refusal
 }
@@ -55,7 +56,7 @@ func startProxy(target string) (*proxy, error) {
 		// Many more requests than the default of 2 may be under way at once.
 		transport: &http.Transport{MaxIdleConnsPerHost: 100},
 		served:    make(chan error, 1),
-		counts:    map[string]int{},
+		counts:    map[string]map[string]int{},
 		refused:   map[string]refusal{},
 	}
 	forward := &httputil.ReverseProxy{
@@ -89,7 +90,11 @@ func (p *proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	p.mu.Lock()
 	refused := p.refused[key]
 	if r.Header.Get(callHeader) == "" {
-		p.counts[operation(r.Header.Get("X-Amz-Target"), body)]++
+		if p.counts[key] == nil {
+			p.counts[key] = map[string]int{}
+		}
+
+		p.counts[key][operation(r.Header.Get("X-Amz-Target"), body)]++
 	}
 	p.mu.Unlock()
 
@@ -173,7 +178,22 @@ func (p *proxy) requests() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	return maps.Clone(p.counts)
+	all := map[string]int{}
+
+	for _, counts := range p.counts {
+		for operation, n := range counts {
+			all[operation] += n
+		}
+	}
+
+	return all
+}
+
+func (p *proxy) requestsBy(accessKeyID string) map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return maps.Clone(p.counts[accessKeyID])
 }
 
 func (p *proxy) refuse(accessKeyID string, why refusal) {

@@ -221,12 +221,18 @@ func vaultCredentials(t *testing.T) {
 	}
 }
 
-// A certificate logs in over a connection that it secures itself.
-func TestVaultCertificateLogin(t *testing.T) {
-	ns, authority := newNamespace(t), newIssuer(t)
-	served := folder(t, authority.issue(t, "spiffe://corp/vault", time.Now().Add(time.Hour)))
+// setting is what Vault's administrator writes to a path.
+type setting struct {
+	path string
+	body map[string]any
+}
 
-	server, err := vaultserver.Start(t.Context(), vaultserver.Options{TLSCert: filepath.Join(served, "tls.crt"), TLSKey: filepath.Join(served, "tls.key")})
+// vaultWith starts a Vault of the test's own, in which secret/db has a password
+// that the policy reader lets read, with settings.
+func vaultWith(t *testing.T, options vaultserver.Options, password string, settings []setting) *vaultserver.Server {
+	t.Helper()
+
+	server, err := vaultserver.Start(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,22 +243,30 @@ func TestVaultCertificateLogin(t *testing.T) {
 		}
 	})
 
-	if err := server.Write(t.Context(), "secret/db", map[string]any{"password": "by certificate"}); err != nil {
+	if err := server.Write(t.Context(), "secret/db", map[string]any{"password": password}); err != nil {
 		t.Fatal(err)
 	}
 
-	for _, step := range []struct {
-		path string
-		body map[string]any
-	}{
-		{"sys/auth/cert", map[string]any{"type": "cert"}},
-		{"sys/policies/acl/reader", map[string]any{"policy": `path "secret/data/*" { capabilities = ["read"] }`}},
-		{"auth/cert/certs/web", map[string]any{"certificate": string(authority.bundle()), "allowed_uri_sans": "spiffe://corp/app", "token_policies": "reader"}},
-	} {
+	policy := setting{"sys/policies/acl/reader", map[string]any{"policy": `path "secret/data/*" { capabilities = ["read"] }`}}
+
+	for _, step := range append([]setting{policy}, settings...) {
 		if _, err := server.Request(t.Context(), http.MethodPost, step.path, step.body); err != nil {
 			t.Fatal(err)
 		}
 	}
+
+	return server
+}
+
+// A certificate logs in over a connection that it secures itself.
+func TestVaultCertificateLogin(t *testing.T) {
+	ns, authority := newNamespace(t), newIssuer(t)
+	served := folder(t, authority.issue(t, "spiffe://corp/vault", time.Now().Add(time.Hour)))
+
+	server := vaultWith(t, vaultserver.Options{TLSCert: filepath.Join(served, "tls.crt"), TLSKey: filepath.Join(served, "tls.key")}, "by certificate", []setting{
+		{"sys/auth/cert", map[string]any{"type": "cert"}},
+		{"auth/cert/certs/web", map[string]any{"certificate": string(authority.bundle()), "allowed_uri_sans": "spiffe://corp/app", "token_policies": "reader"}},
+	})
 
 	authorities := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "authorities"}, Data: map[string]string{"ca.crt": string(authority.bundle())}}
 	if err := product.Client.Create(t.Context(), authorities); err != nil {
@@ -572,34 +586,11 @@ func TestVaultGoogleCloudLogin(t *testing.T) {
 	own, _ := serviceAccount(t, cloud.URL+"/token")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(folder(t, map[string][]byte{"own.json": own}), "own.json"))
 
-	server, err := vaultserver.Start(t.Context(), vaultserver.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-
-	if err := server.Write(t.Context(), "secret/db", map[string]any{"password": "by service account"}); err != nil {
-		t.Fatal(err)
-	}
-
-	for _, step := range []struct {
-		path string
-		body map[string]any
-	}{
+	server := vaultWith(t, vaultserver.Options{}, "by service account", []setting{
 		{"sys/auth/gcp", map[string]any{"type": "gcp"}},
-		{"sys/policies/acl/reader", map[string]any{"policy": `path "secret/data/*" { capabilities = ["read"] }`}},
 		{"auth/gcp/config", map[string]any{"custom_endpoint": map[string]string{"api": cloud.URL, "iam": cloud.URL}}},
 		{"auth/gcp/role/web", map[string]any{"type": "iam", "bound_service_accounts": googleEmail, "token_policies": "reader"}},
-	} {
-		if _, err := server.Request(t.Context(), http.MethodPost, step.path, step.body); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 
 	for name, key := range map[string][]byte{"app": app, "stranger": stranger} {
 		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}, Data: map[string][]byte{"key.json": key}}
