@@ -11,7 +11,7 @@ commit="$(value STABLE_GIT_COMMIT)"
 mkdir -p bin
 go list -m -f '{{.Path}} {{.Dir}}' | while read -r module dir; do
   folder="${dir#"$PWD/"}"
-  [ "$folder" != e2e ] || continue
+  case "$folder" in e2e | testkit) continue ;; esac
   version="$(value "STABLE_$(tr 'a-z/-' 'A-Z__' <<<"$folder")_VERSION")"
   # A command either has these variables itself, or uses its module's package
   # internal/version; the linker ignores what is not there.

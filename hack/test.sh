@@ -22,7 +22,7 @@ if [ "${1:-}" = --events ]; then
   packages=() servers=() strangers=()
   for package in "$@"; do
     case "$package" in
-      ./e2e/*) servers+=("$package") ;;
+      ./e2e/*|./testkit/*) servers+=("$package") ;;
       ./providers/community/*) strangers+=("$package") ;;
       *) packages+=("$package") ;;
     esac

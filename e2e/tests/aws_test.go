@@ -20,8 +20,8 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/installation"
-	"github.com/external-secrets/eso/e2e/motoserver"
+	"github.com/external-secrets/eso/testkit/installation"
+	"github.com/external-secrets/eso/testkit/motoserver"
 )
 
 const (

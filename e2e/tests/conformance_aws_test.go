@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/external-secrets/eso/e2e/motoserver"
+	"github.com/external-secrets/eso/testkit/motoserver"
 )
 
 // The AWS provider keeps the protocol for both of its kinds.

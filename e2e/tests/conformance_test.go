@@ -26,8 +26,8 @@ import (
 
 	"github.com/external-secrets/eso/release/metadata"
 
-	"github.com/external-secrets/eso/e2e/installation"
-	"github.com/external-secrets/eso/e2e/repository"
+	"github.com/external-secrets/eso/testkit/installation"
+	"github.com/external-secrets/eso/testkit/repository"
 )
 
 // conformanceLimit is what a whole run may take.

@@ -32,7 +32,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // gate stands between the operator and the API server. It lets each object of

@@ -17,7 +17,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // crowd is how many ExternalSecrets share one key in these tests.

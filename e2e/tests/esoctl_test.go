@@ -25,8 +25,8 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/installation"
-	"github.com/external-secrets/eso/e2e/repository"
+	"github.com/external-secrets/eso/testkit/installation"
+	"github.com/external-secrets/eso/testkit/repository"
 )
 
 // What esoctl shows is what the operator does.

@@ -22,7 +22,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // load is how many ExternalSecrets refresh each second in the tests under

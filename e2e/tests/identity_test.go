@@ -24,7 +24,7 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // issuer is somebody else's certificate authority.

@@ -30,7 +30,7 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/controlplane"
+	"github.com/external-secrets/eso/testkit/controlplane"
 )
 
 // kubernetesStore makes a Kubernetes config for a namespace, and a store on it.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/external-secrets/eso/e2e/installation"
-	"github.com/external-secrets/eso/e2e/vaultserver"
-	"github.com/external-secrets/eso/e2e/workloadapi"
+	"github.com/external-secrets/eso/testkit/installation"
+	"github.com/external-secrets/eso/testkit/vaultserver"
+	"github.com/external-secrets/eso/testkit/workloadapi"
 )
 
 // Shared by all tests: each works in a namespace of its own.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/external-secrets/eso/e2e/repository"
+	"github.com/external-secrets/eso/testkit/repository"
 )
 
 // The manifests of the proposal are accepted as they stand under strict

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/external-secrets/eso/e2e/repository"
+	"github.com/external-secrets/eso/testkit/repository"
 )
 
 // Who begins a provider begins with one that builds and conforms.

@@ -18,7 +18,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/tenancy"
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // tenancyCases are made on the running operator; the resolver itself is held to

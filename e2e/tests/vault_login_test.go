@@ -27,7 +27,7 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/e2e/vaultserver"
+	"github.com/external-secrets/eso/testkit/vaultserver"
 )
 
 // request asks Vault as its administrator.

@@ -18,6 +18,8 @@ type Rule struct {
 	// Siblings are patterns of the other modules of the repository that it may
 	// depend on, directly or not.
 	Siblings []string
+	// TestSiblings are those that its tests may depend on besides.
+	TestSiblings []string
 	// Direct, unless it is nil, are prefixes of the third-party packages that
 	// code other than tests may import.
 	Direct []string
@@ -45,9 +47,10 @@ func Rules() []Rule {
 		},
 		{
 			// The operator knows no backend.
-			Folders:  []string{"core"},
-			Siblings: []string{"api"},
-			Never:    backends(),
+			Folders:      []string{"core"},
+			Siblings:     []string{"api"},
+			TestSiblings: []string{"testkit"},
+			Never:        backends(),
 		},
 		{
 			// What it shows is decided by the operator's code, and properties are
@@ -58,11 +61,18 @@ func Rules() []Rule {
 		},
 		{
 			// A provider must not need the operator's code, nor another's.
-			Folders:  []string{"providers/*", "providers/community/*", "generators/*"},
-			Siblings: []string{"api", "sdk"},
+			Folders:      []string{"providers/*", "providers/community/*", "generators/*"},
+			Siblings:     []string{"api", "sdk"},
+			TestSiblings: []string{"testkit"},
 		},
 		{
 			Folders: []string{"release"},
+		},
+		{
+			// What tests of any module are built with, so it links nothing of
+			// what they test: programs are built and run as processes.
+			Folders:  []string{"testkit"},
+			Siblings: []string{"api", "release"},
 		},
 		{
 			// Tests of everything together, which nobody imports.
@@ -133,11 +143,11 @@ func violationsOf(graph Graph, p Package, own string, rule Rule) []string {
 	// One violation for each module or prefix that must not be reached: the
 	// rest of what follows from the same import would only hide it.
 	reported := make(map[string]bool)
-	walk(graph, p, func(chain []string) bool {
+	visit := func(chain []string, siblings []string) bool {
 		reached := chain[len(chain)-1]
 		sibling, ok := strings.CutPrefix(graph[reached].Module, modulePrefix)
 		broken := ""
-		if ok && sibling != own && !matches(rule.Siblings, sibling) {
+		if ok && sibling != own && !matches(siblings, sibling) {
 			broken = "module " + sibling
 		}
 		for _, never := range rule.Never {
@@ -153,14 +163,24 @@ func violationsOf(graph Graph, p Package, own string, rule Rule) []string {
 		}
 		reported[broken] = true
 		return false
+	}
+	walk(graph, p.Path, p.Imports, func(chain []string) bool { return visit(chain, rule.Siblings) })
+
+	walk(graph, p.Path, p.TestImports, func(chain []string) bool {
+		// What a module for tests depends on is decided by that module's rule.
+		reached, ok := strings.CutPrefix(graph[chain[len(chain)-1]].Module, modulePrefix)
+		if ok && reached != own && matches(rule.TestSiblings, reached) {
+			return false
+		}
+		return visit(chain, rule.Siblings)
 	})
 	return violations
 }
 
-// walk visits what a package and its tests depend on, nearest first, with the
-// chain of imports that leads there. It goes no further where visit says false.
-func walk(graph Graph, from Package, visit func(chain []string) bool) {
-	seen := map[string]bool{from.Path: true}
+// walk visits what the imports of a package depend on, nearest first, with the
+// chain of imports that leads there. It goes no further where visit is false.
+func walk(graph Graph, from string, imports []string, visit func(chain []string) bool) {
+	seen := map[string]bool{from: true}
 	var queue [][]string
 	enqueue := func(chain, imports []string) {
 		for _, imported := range imports {
@@ -170,8 +190,7 @@ func walk(graph Graph, from Package, visit func(chain []string) bool) {
 			}
 		}
 	}
-	enqueue([]string{from.Path}, from.Imports)
-	enqueue([]string{from.Path}, from.TestImports)
+	enqueue([]string{from}, imports)
 	for len(queue) > 0 {
 		chain := queue[0]
 		queue = queue[1:]

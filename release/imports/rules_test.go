@@ -20,13 +20,15 @@ func of(module, folder string, imports ...string) Package {
 
 func TestEachRuleCanFail(t *testing.T) {
 	const (
-		api   = modulePrefix + "api"
-		cli   = modulePrefix + "cli"
-		sdk   = modulePrefix + "sdk"
-		core  = modulePrefix + "core"
-		fake  = modulePrefix + "providers/fake"
-		vault = modulePrefix + "providers/vault"
-		e2e   = modulePrefix + "e2e"
+		api     = modulePrefix + "api"
+		cli     = modulePrefix + "cli"
+		sdk     = modulePrefix + "sdk"
+		core    = modulePrefix + "core"
+		fake    = modulePrefix + "providers/fake"
+		vault   = modulePrefix + "providers/vault"
+		e2e     = modulePrefix + "e2e"
+		release = modulePrefix + "release"
+		testkit = modulePrefix + "testkit"
 	)
 	for _, test := range []struct {
 		why   string
@@ -138,6 +140,27 @@ func TestEachRuleCanFail(t *testing.T) {
 				of(e2e, "/controlplane"),
 			),
 			want: []string{vault + " may not depend on module e2e: " + vault + " -> " + e2e + "/controlplane"},
+		},
+		{
+			why: "tests of a provider and of the operator may use the test kit, whatever that is built with",
+			graph: graphOf(
+				Package{Path: vault, Module: vault, TestImports: []string{testkit + "/controlplane"}},
+				Package{Path: core, Module: core, TestImports: []string{testkit + "/controlplane"}},
+				of(testkit, "/controlplane", release),
+				of(release, ""),
+			),
+		},
+		{
+			why: "what ships must not contain the test kit, and api needs none",
+			graph: graphOf(
+				of(vault, "", testkit),
+				Package{Path: api, Module: api, TestImports: []string{testkit}},
+				of(testkit, ""),
+			),
+			want: []string{
+				api + " may not depend on module testkit: " + api + " -> " + testkit,
+				vault + " may not depend on module testkit: " + vault + " -> " + testkit,
+			},
 		},
 		{
 			why: "a new module is placed by whoever adds it, and asked for once",

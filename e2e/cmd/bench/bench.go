@@ -11,12 +11,12 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/e2e/load"
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
 	"github.com/external-secrets/eso/e2e/tracker"
-	"github.com/external-secrets/eso/e2e/vaultserver"
+	"github.com/external-secrets/eso/testkit/vaultserver"
 )
 
 const (

@@ -21,7 +21,7 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/external-secrets/eso/e2e/installation"
+	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
 )

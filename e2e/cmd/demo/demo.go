@@ -16,8 +16,8 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/e2e/installation"
-	"github.com/external-secrets/eso/e2e/vaultserver"
+	"github.com/external-secrets/eso/testkit/installation"
+	"github.com/external-secrets/eso/testkit/vaultserver"
 )
 
 // manifests are what a user of the product writes. SERVER is the address of
