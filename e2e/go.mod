@@ -10,13 +10,9 @@ replace github.com/external-secrets/eso/testkit => ../testkit
 
 require (
 	github.com/external-secrets/eso/api v0.1.0
-	github.com/external-secrets/eso/release v0.1.0
 	github.com/external-secrets/eso/testkit v0.1.0
-	github.com/go-jose/go-jose/v4 v4.1.8
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
-	github.com/hashicorp/go-hclog v1.6.3
-	github.com/jimlambrt/gldap v0.1.14
 	github.com/prometheus/common v0.70.0
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.37.0
@@ -28,15 +24,8 @@ require (
 )
 
 require (
-	github.com/Azure/go-ntlmssp v0.0.0-20221128193559-754e69321358 // indirect
-	github.com/fatih/color v1.17.0 // indirect
-	github.com/go-asn1-ber/asn1-ber v1.5.7 // indirect
-	github.com/go-ldap/ldap/v3 v3.4.8 // indirect
-	github.com/mattn/go-colorable v0.1.13 // indirect
-	github.com/mattn/go-isatty v0.0.20 // indirect
+	github.com/external-secrets/eso/release v0.1.0 // indirect
 	github.com/spiffe/go-spiffe/v2 v2.9.0 // indirect
-	github.com/stretchr/testify v1.12.1 // indirect
-	golang.org/x/crypto v0.57.0 // indirect
 )
 
 require (

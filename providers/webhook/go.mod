@@ -7,12 +7,14 @@ require github.com/external-secrets/eso/api v0.1.0
 require (
 	github.com/Azure/go-ntlmssp v0.1.1
 	github.com/external-secrets/eso/sdk v0.1.0
+	github.com/external-secrets/eso/testkit v0.1.0
 	github.com/google/go-cmp v0.7.0
 	github.com/ohler55/ojg v1.28.5
 	go.uber.org/goleak v1.3.0
 	golang.org/x/crypto v0.57.0
 	golang.org/x/net v0.60.0
 	google.golang.org/grpc v1.85.0
+	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0
 )
 
@@ -23,6 +25,7 @@ require (
 	github.com/davecgh/go-spew v1.1.2-0.20180830191138-d8f796af33cc // indirect
 	github.com/emicklei/go-restful/v3 v3.13.0 // indirect
 	github.com/evanphx/json-patch/v5 v5.9.11 // indirect
+	github.com/external-secrets/eso/release v0.1.0 // indirect
 	github.com/fxamacker/cbor/v2 v2.9.1 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.5 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
@@ -69,7 +72,9 @@ require (
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
-	k8s.io/api v0.37.0 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
+	k8s.io/apiextensions-apiserver v0.37.0 // indirect
+	k8s.io/apiserver v0.37.0 // indirect
 	k8s.io/client-go v0.37.0 // indirect
 	k8s.io/klog/v2 v2.140.0 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
@@ -84,3 +89,7 @@ require (
 replace github.com/external-secrets/eso/api => ../../api
 
 replace github.com/external-secrets/eso/sdk => ../../sdk
+
+replace github.com/external-secrets/eso/release => ../../release
+
+replace github.com/external-secrets/eso/testkit => ../../testkit

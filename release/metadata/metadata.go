@@ -31,9 +31,25 @@ type Metadata struct {
 	// Owners review changes.
 	Owners []string `json:"owners"`
 
-	// Dir is its folder, relative to the repository.
+	// Dir is its folder, relative to the repository, with slashes: below
+	// providers or generators.
 	Dir string `json:"-"`
 }
+
+// Program is the name of its command: provider-vault, generator-password.
+func (m Metadata) Program() string {
+	if strings.HasPrefix(m.Dir, "generators/") {
+		return "generator-" + m.Name
+	}
+
+	return "provider-" + m.Name
+}
+
+// Package is the package of its command, relative to the repository.
+func (m Metadata) Package() string { return "./" + m.Dir + "/cmd/" + m.Program() }
+
+// Account is the name of its ServiceAccount.
+func (m Metadata) Account() string { return "external-secrets-" + m.Program() }
 
 // Kind is a kind of config.
 type Kind struct {
@@ -50,12 +66,12 @@ func capabilities() []string {
 	return []string{"Read", "Find", "Push", "Delete", "Exists", "Watch"}
 }
 
-// All gives the metadata of every provider of the repository, in the order of
-// their folders.
+// All gives the metadata of every provider and generator of the repository, in
+// the order of their folders.
 func All(root string) ([]Metadata, error) {
 	var all []Metadata
 
-	for _, pattern := range []string{"providers/*/go.mod", "providers/community/*/go.mod"} {
+	for _, pattern := range []string{"providers/*/go.mod", "providers/community/*/go.mod", "generators/*/go.mod"} {
 		modules, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {
 			return nil, fmt.Errorf("cannot look for providers: %w", err)

@@ -6,10 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"syscall"
 	"time"
 )
+
+// Lock takes the lock that a file represents, and waits for the process that
+// holds it. Progress receives a line at every interval of a long wait; it may
+// not be nil. The lock is released when unlock is called or the process ends.
+func Lock(ctx context.Context, path string, progress io.Writer) (unlock func(), err error) {
+	return lock(ctx, path, heartbeat, func() {
+		_, _ = fmt.Fprintf(progress, "waiting for another process that has locked %s\n", path)
+	})
+}
 
 const pollInterval = 200 * time.Millisecond
 

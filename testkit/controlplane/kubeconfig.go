@@ -1,7 +1,9 @@
 package controlplane
 
 import (
+	"crypto/rand"
 	"fmt"
+	"os"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,7 +26,12 @@ func writeKubeconfig(path string, config *rest.Config, namespace string) error {
 	}
 	kubeconfig.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	kubeconfig.CurrentContext = name
-	if err := clientcmd.WriteToFile(*kubeconfig, path); err != nil {
+	// A process may be reading the file that is replaced.
+	written := path + "." + rand.Text()
+	if err := clientcmd.WriteToFile(*kubeconfig, written); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	if err := os.Rename(written, path); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	return nil

@@ -2,14 +2,21 @@ package installation
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/external-secrets/eso/release/metadata"
+
+	"github.com/external-secrets/eso/testkit/buildcache"
 	"github.com/external-secrets/eso/testkit/repository"
 )
 
@@ -17,25 +24,34 @@ import (
 // them already, as Bazel has.
 const BinariesEnv = "ESO_BINARIES"
 
-// commands are the programs that an installation runs, by package relative to
-// the repository.
-func commands() map[string]string {
-	return map[string]string{
-		"external-secrets":    "./core/cmd/external-secrets",
-		"provider-aws":        "./providers/aws/cmd/provider-aws",
-		"provider-fake":       "./providers/fake/cmd/provider-fake",
-		"provider-kubernetes": "./providers/kubernetes/cmd/provider-kubernetes",
-		"provider-vault":      "./providers/vault/cmd/provider-vault",
-		"provider-webhook":    "./providers/webhook/cmd/provider-webhook",
-	}
-}
+// operatorProgram is the name of the operator's command.
+const operatorProgram = "external-secrets"
 
-// Build gives a folder with the programs: that of BinariesEnv, or dir after a
-// build. Callers that start several installations need them only once.
-func Build(ctx context.Context, dir string, progress io.Writer) (string, error) {
+// Build returns a folder with the operator and the programs of the given
+// providers and generators: that of BinariesEnv, or dir after a build. What is
+// built is kept in the user's cache, so that only what has changed is linked
+// again; dir holds links, which later builds leave alone. Callers that start
+// several installations need Build only once.
+func Build(ctx context.Context, dir string, providers []string, progress io.Writer) (string, error) {
+	root, err := repository.Root()
+	if err != nil {
+		return "", err
+	}
+
+	packages := map[string]string{operatorProgram: "./core/cmd/" + operatorProgram}
+
+	for _, name := range providers {
+		m, err := described(root, name)
+		if err != nil {
+			return "", err
+		}
+
+		packages[m.Program()] = m.Package()
+	}
+
 	if given := os.Getenv(BinariesEnv); given != "" {
-		for name := range commands() {
-			if _, err := os.Stat(filepath.Join(given, name)); err != nil {
+		for program := range packages {
+			if _, err := os.Stat(filepath.Join(given, program)); err != nil {
 				return "", fmt.Errorf("cannot use %s: %w", BinariesEnv, err)
 			}
 		}
@@ -43,29 +59,109 @@ func Build(ctx context.Context, dir string, progress io.Writer) (string, error) 
 		return given, nil
 	}
 
+	return dir, BuildPackages(ctx, dir, packages, progress)
+}
+
+// BuildPackages builds main packages of the repository, by the name of the
+// program, into dir, as Build does.
+func BuildPackages(ctx context.Context, dir string, packages map[string]string, progress io.Writer) error {
 	root, err := repository.Root()
 	if err != nil {
-		return "", err
+		return err
 	}
+
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return fmt.Errorf("cannot find the user's cache folder: %w", err)
+	}
+
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("cannot make the folder for programs: %w", err)
+	}
+
+	// Each checkout has its own, or they would replace each other's programs.
+	sum := sha256.Sum256([]byte(root))
+	built := filepath.Join(cache, "external-secrets", "programs", hex.EncodeToString(sum[:8]))
+
+	if err := os.MkdirAll(built, 0o755); err != nil {
+		return fmt.Errorf("cannot make the folder for programs: %w", err)
+	}
+
+	unlock, err := buildcache.Lock(ctx, built+".lock", progress)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 
 	began := time.Now()
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", built + string(filepath.Separator)}
+	names := make([]string, 0, len(packages))
 
-	fmt.Fprintln(progress, "building the operator and the providers ...")
-
-	args := []string{"build", "-trimpath", "-buildvcs=false", "-o", dir + string(filepath.Separator)}
-	for _, command := range commands() {
-		args = append(args, command)
+	for name, path := range packages {
+		names, args = append(names, name), append(args, path)
 	}
+
+	slices.Sort(names)
+	slices.Sort(args[5:])
+	fmt.Fprintf(progress, "building %s ...\n", strings.Join(names, ", "))
 
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = root
 	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK="+filepath.Join(root, "go.work"))
 
 	if output, err := command.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("cannot build the operator and the providers: %w\n%s", err, strings.TrimSpace(string(output)))
+		return fmt.Errorf("cannot build %s: %w\n%s", strings.Join(names, ", "), err, strings.TrimSpace(string(output)))
+	}
+
+	for _, name := range names {
+		if err := link(filepath.Join(built, name), filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("cannot keep the program %s: %w", name, err)
+		}
 	}
 
 	fmt.Fprintf(progress, "built in %s\n", time.Since(began).Round(time.Second/10))
 
-	return dir, nil
+	return nil
+}
+
+// link makes a second name of a file, or a copy on another file system. A
+// build replaces the file under its first name and does not write into it.
+func link(from, to string) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+
+	if err := os.Link(from, to); err == nil {
+		return nil
+	}
+
+	source, err := os.Open(filepath.Clean(from))
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+
+	target, err := os.OpenFile(filepath.Clean(to), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+
+	_, err = io.Copy(target, source)
+
+	return errors.Join(err, target.Close())
+}
+
+// described returns the metadata of a provider or generator.
+func described(root, name string) (metadata.Metadata, error) {
+	all, err := metadata.All(root)
+	if err != nil {
+		return metadata.Metadata{}, err
+	}
+
+	at := slices.IndexFunc(all, func(m metadata.Metadata) bool { return m.Name == name })
+	if at < 0 {
+		return metadata.Metadata{}, fmt.Errorf("cannot find provider %q: no metadata.yaml of the repository has this name", name)
+	}
+
+	return all[at], nil
 }

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,8 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
+	"github.com/external-secrets/eso/release/metadata"
+
 	"github.com/external-secrets/eso/testkit/controlplane"
 	"github.com/external-secrets/eso/testkit/process"
 	"github.com/external-secrets/eso/testkit/repository"
@@ -36,10 +39,12 @@ import (
 // OperatorNamespace is where the operator lives.
 const OperatorNamespace = "external-secrets"
 
+// OperatorAccount is the name of its ServiceAccount.
+const OperatorAccount = "external-secrets-operator"
+
 const (
-	operatorAccount = "external-secrets-operator"
-	stopTimeout     = 15 * time.Second
-	readyTimeout    = 60 * time.Second
+	stopTimeout  = 15 * time.Second
+	readyTimeout = 60 * time.Second
 )
 
 // Options of an Installation.
@@ -50,6 +55,8 @@ type Options struct {
 	Progress io.Writer
 	// APIServerFlags are added to the API server's.
 	APIServerFlags []string
+	// Providers are the names of the providers that may be started.
+	Providers []string
 	// Binaries is a folder that Build has filled; empty has the programs built.
 	Binaries string
 }
@@ -63,13 +70,16 @@ type Installation struct {
 	// Clientset of an administrator.
 	Clientset kubernetes.Interface
 
-	options   Options
-	root      string
-	dir       string
-	binaries  string
-	operator  *process.Process
-	flags     []string
-	metrics   int
+	options  Options
+	root     string
+	dir      string
+	binaries string
+	operator *process.Process
+	flags    []string
+	metrics  int
+
+	// mu guards providers, which tests start at the same time.
+	mu        sync.Mutex
 	providers []*Provider
 }
 
@@ -106,7 +116,7 @@ func Start(ctx context.Context, options Options) (_ *Installation, err error) {
 	}
 
 	if i.binaries = options.Binaries; i.binaries == "" {
-		if i.binaries, err = Build(ctx, filepath.Join(i.dir, "bin"), options.Progress); err != nil {
+		if i.binaries, err = Build(ctx, filepath.Join(i.dir, "bin"), options.Providers, options.Progress); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +158,7 @@ func (i *Installation) clients() error {
 
 // install applies what the operator's chart would.
 func (i *Installation) install(ctx context.Context) error {
-	if err := i.account(ctx, OperatorNamespace, operatorAccount); err != nil {
+	if err := i.account(ctx, OperatorNamespace, OperatorAccount); err != nil {
 		return err
 	}
 
@@ -195,7 +205,7 @@ func (i *Installation) Program(name string) string { return filepath.Join(i.bina
 // StartOperator starts the operator with further flags, and returns when it is
 // ready.
 func (i *Installation) StartOperator(ctx context.Context, flags ...string) error {
-	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: OperatorNamespace, Name: operatorAccount})
+	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: OperatorNamespace, Name: OperatorAccount})
 	if err != nil {
 		return err
 	}
@@ -260,8 +270,8 @@ type Provider struct {
 	// TLSDir holds its certificate.
 	TLSDir string
 
-	// provider whose program it is.
-	provider     string
+	// described is what the metadata.yaml of its program says.
+	described    metadata.Metadata
 	installation *Installation
 	process      *process.Process
 	mount        *secretmount.Mount
@@ -318,7 +328,6 @@ func (i *Installation) StartInstance(ctx context.Context, instance Instance) (*P
 	}
 
 	listen, address := "unix://"+instance.Socket, "unix://"+instance.Socket
-
 	if instance.Socket == "" {
 		port, err := freePort()
 		if err != nil {
@@ -329,9 +338,17 @@ func (i *Installation) StartInstance(ctx context.Context, instance Instance) (*P
 		address = listen
 	}
 
-	namespace := providerNamespace(instance.Provider)
-	p := &Provider{Name: instance.Name, provider: instance.Provider, installation: i, Address: address, TLSDir: instance.TLSDir}
+	described, err := described(i.root, instance.Provider)
+	if err != nil {
+		return nil, err
+	}
+
+	namespace := described.Program()
+	p := &Provider{Name: instance.Name, described: described, installation: i, Address: address, TLSDir: instance.TLSDir}
+
+	i.mu.Lock()
 	i.providers = append(i.providers, p)
+	i.mu.Unlock()
 
 	managed := instance.TLSDir == "" && instance.Socket == "" && (instance.TLS.Mode == "" || instance.TLS.Mode == v2alpha1.TLSModeManaged)
 	if managed {
@@ -354,7 +371,7 @@ func (i *Installation) StartInstance(ctx context.Context, instance Instance) (*P
 		}
 	}
 
-	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: namespace, Name: providerAccount(instance.Provider)})
+	kubeconfig, err := i.ControlPlane.KubeconfigFor(ctx, types.NamespacedName{Namespace: namespace, Name: described.Account()})
 	if err != nil {
 		return nil, err
 	}
@@ -391,14 +408,15 @@ func (p *Provider) mountCertificate(ctx context.Context, namespace string) (err 
 	return p.mount.Wait(ctx)
 }
 
-func providerNamespace(name string) string { return "provider-" + name }
-
-func providerAccount(name string) string { return "external-secrets-provider-" + name }
-
 // installProvider applies what the provider's chart would.
 func (i *Installation) installProvider(ctx context.Context, name string) error {
-	folder := filepath.Join(i.root, "providers", name)
-	account, namespace := providerAccount(name), providerNamespace(name)
+	described, err := described(i.root, name)
+	if err != nil {
+		return err
+	}
+
+	folder := filepath.Join(i.root, filepath.FromSlash(described.Dir))
+	account, namespace := described.Account(), described.Program()
 
 	if err := i.account(ctx, namespace, account); err != nil {
 		return err
@@ -438,7 +456,7 @@ func (p *Provider) Start(ctx context.Context) error {
 	var err error
 
 	p.process, err = process.Start(ctx, process.Options{
-		Name: "provider-" + p.Name, Path: filepath.Join(p.installation.binaries, "provider-"+p.provider), Args: p.args,
+		Name: "provider-" + p.Name, Path: filepath.Join(p.installation.binaries, p.described.Program()), Args: p.args,
 		Log: p.installation.options.Log, Env: p.env,
 	})
 	if err != nil {

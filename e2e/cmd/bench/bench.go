@@ -11,11 +11,11 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/e2e/load"
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
 	"github.com/external-secrets/eso/e2e/tracker"
+	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/testkit/vaultserver"
 )
 
@@ -63,7 +63,7 @@ func (b *bench) start(ctx context.Context) error {
 		}
 	}
 
-	if b.product, err = installation.Start(ctx, installation.Options{Log: b.log, Progress: b.progress, Binaries: b.binaries}); err != nil {
+	if b.product, err = installation.Start(ctx, installation.Options{Log: b.log, Progress: b.progress, Providers: []string{providerFake, providerVault}, Binaries: b.binaries}); err != nil {
 		return err
 	}
 

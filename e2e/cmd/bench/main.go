@@ -21,9 +21,9 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
-	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/e2e/measure"
 	"github.com/external-secrets/eso/e2e/report"
+	"github.com/external-secrets/eso/testkit/installation"
 )
 
 // maxStores is what the names of namespaces have room for.
@@ -203,7 +203,7 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 	}
 	defer os.RemoveAll(dir)
 
-	if o.binaries, err = installation.Build(ctx, dir, o.progress); err != nil {
+	if o.binaries, err = installation.Build(ctx, dir, []string{providerFake, providerVault}, o.progress); err != nil {
 		return nil, err
 	}
 

@@ -49,7 +49,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 
-	if d.product, err = installation.Start(ctx, installation.Options{Log: d.log, Progress: d.out}); err != nil {
+	if d.product, err = installation.Start(ctx, installation.Options{Log: d.log, Progress: d.out, Providers: []string{"fake", "vault"}}); err != nil {
 		return err
 	}
 

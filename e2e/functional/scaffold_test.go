@@ -1,0 +1,49 @@
+package functional
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/external-secrets/eso/testkit/repository"
+)
+
+// Who begins a provider begins with one that builds and conforms.
+func TestProviderInit(t *testing.T) {
+	t.Parallel()
+
+	root, err := repository.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	esoctl, dir := buildEsoctl(t), filepath.Join(t.TempDir(), "acme")
+	began := time.Now()
+
+	if output, err := exec.CommandContext(t.Context(), esoctl, "provider", "init", "acme", "--root", root, "--dir", dir).CombinedOutput(); err != nil {
+		t.Fatalf("esoctl provider init: %v\n%s", err, output)
+	}
+
+	t.Logf("esoctl provider init: %s", time.Since(began).Round(100*time.Millisecond))
+
+	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "-v", "./..."}} {
+		began := time.Now()
+		command := exec.CommandContext(t.Context(), "go", args...)
+		command.Dir = dir
+		command.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=readonly")
+
+		output, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("go %s: %v\n%s", strings.Join(args, " "), err, output)
+		}
+
+		t.Logf("go %s: %s", args[0], time.Since(began).Round(100*time.Millisecond))
+
+		if args[0] == "test" && !strings.Contains(string(output), "--- PASS: TestConformance") {
+			t.Errorf("the kit did not run:\n%s", output)
+		}
+	}
+}
