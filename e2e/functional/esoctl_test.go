@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -17,7 +18,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -35,7 +35,13 @@ func TestEsoctl(t *testing.T) {
 	t.Parallel()
 
 	ns := product.Namespace(t)
-	c := &esoctl{path: buildEsoctl(t), kubeconfig: esoctlAccount(t, ns), namespace: ns}
+	dir := t.TempDir()
+
+	if err := installation.BuildPackages(t.Context(), dir, map[string]string{"esoctl": "./cli/cmd/esoctl"}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+
+	c := &esoctl{path: filepath.Join(dir, "esoctl"), kubeconfig: esoctlAccount(t, ns), namespace: ns}
 
 	product.Apply(t, ns, suite.FakeStore)
 	product.StoreCondition(t, suite.SecretStore(ns, "store"), v2alpha1.ReasonValid)
@@ -57,35 +63,6 @@ func TestEsoctl(t *testing.T) {
 
 // esoctl runs the command with the rights that it says it needs.
 type esoctl struct{ path, kubeconfig, namespace string }
-
-// buildEsoctl gives the program, built unless the caller of the tests has done
-// so.
-func buildEsoctl(t *testing.T) string {
-	t.Helper()
-
-	if given := os.Getenv(installation.BinariesEnv); given != "" {
-		path := filepath.Join(given, "esoctl")
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-
-	root, err := repository.Root()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	path := filepath.Join(t.TempDir(), "esoctl")
-	build := exec.CommandContext(t.Context(), "go", "build", "-p", "2", "-o", path, "./cmd/esoctl")
-	build.Dir = filepath.Join(root, "cli")
-	build.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
-
-	if output, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("cannot build esoctl: %v\n%s", err, output)
-	}
-
-	return path
-}
 
 // esoctlAccount makes an account that may read what explain reads, and no more:
 // above all no Secret, and nothing of a provider config that a get of its
@@ -195,6 +172,8 @@ store:
 `
 
 func (c *esoctl) renders(t *testing.T) {
+	t.Parallel()
+
 	folder := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(folder, name)
@@ -282,6 +261,8 @@ data:
 }
 
 func (c *esoctl) rendersSamples(t *testing.T) {
+	t.Parallel()
+
 	root, err := repository.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -342,6 +323,8 @@ func visible(secret *corev1.Secret) map[string]any {
 }
 
 func (c *esoctl) explainsHealthy(t *testing.T) {
+	t.Parallel()
+
 	product.Apply(t, c.namespace, suite.SimpleES("app", "store"))
 	product.Synced(t, c.namespace, "app")
 	c.explains(t, "app",
@@ -379,6 +362,8 @@ func (c *esoctl) explainsHealthy(t *testing.T) {
 }
 
 func (c *esoctl) explainsStores(t *testing.T) {
+	t.Parallel()
+
 	ns := c.namespace
 
 	t.Run("a store that is not there, with the names of similar ones", func(t *testing.T) {
@@ -431,37 +416,22 @@ spec:
 }
 
 func (c *esoctl) explainsProvider(t *testing.T) {
-	if err := product.Providers["fake"].Kill(); err != nil {
+	t.Parallel()
+
+	// Other tests use the one that all share.
+	away := &esoctl{path: c.path, kubeconfig: c.kubeconfig, namespace: product.Namespace(t)}
+	p := product.Instance(t, away.namespace, installation.Instance{})
+
+	product.Apply(t, away.namespace, suite.StoreAt("store", p.Address, ""))
+	product.StoreCondition(t, suite.SecretStore(away.namespace, "store"), v2alpha1.ReasonValid)
+
+	if err := p.Kill(); err != nil {
 		t.Fatal(err)
 	}
 
-	t.Cleanup(func() {
-		// The test's own context has ended by now.
-		ctx, cancel := context.WithTimeout(context.Background(), suite.Patience)
-		defer cancel()
-
-		if err := product.Providers["fake"].Start(ctx); err != nil {
-			t.Error(err)
-		} else if err := product.Providers["fake"].WaitReady(ctx); err != nil {
-			t.Error(err)
-		}
-	})
-
-	// The operator looks at a provider that nobody asks every 30 seconds.
-	suite.Within(t, 3*suite.Patience, func(ctx context.Context) error {
-		registration := &v2alpha1.SecretProvider{}
-		if err := product.Client.Get(ctx, types.NamespacedName{Name: "fake"}, registration); err != nil {
-			return err
-		}
-
-		ready := meta.FindStatusCondition(registration.Status.Conditions, v2alpha1.ConditionReady)
-		if ready == nil || ready.Reason != v2alpha1.ReasonUnreachable {
-			return fmt.Errorf("the provider is not unreachable: %+v", ready)
-		}
-
-		return nil
-	})
-	product.Apply(t, c.namespace, suite.SimpleES("late", "store"))
-	product.Failing(t, c.namespace, "late")
-	c.explains(t, "late", "Ready           False", `Why             1. SecretStore "store" in namespace`, "ProviderUnavailable", `2. SecretProvider "fake": Unreachable: `, "due now: never synced; the last try failed")
+	// The operator checks an idle provider every 30 seconds.
+	product.StoreCondition(t, suite.SecretProvider(p.Name), v2alpha1.ReasonUnreachable)
+	product.Apply(t, away.namespace, suite.SimpleES("late", "store"))
+	product.Failing(t, away.namespace, "late")
+	away.explains(t, "late", "Ready           False", `Why             1. SecretStore "store" in namespace`, "ProviderUnavailable", `2. SecretProvider "`+p.Name+`": Unreachable: `, "due now: never synced; the last try failed")
 }

@@ -19,19 +19,6 @@ import (
 	"github.com/external-secrets/eso/testkit/suite"
 )
 
-// tlsSecret makes a Secret of type kubernetes.io/tls that is gone after the
-// test.
-func tlsSecret(t *testing.T, namespace, name string, data map[string][]byte) {
-	t.Helper()
-
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data}
-	if err := product.Client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(func() { _ = product.Client.Delete(context.Background(), secret) })
-}
-
 // Where somebody else issues certificates, the operator shows the one that the
 // registration names, or a store its own; a provider that wants another refuses
 // it.
@@ -43,7 +30,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 			ns, corp := product.Namespace(t), issuer.New(t)
 			later := time.Now().Add(time.Hour)
 
-			tlsSecret(t, installation.OperatorNamespace, "operator-"+ns, corp.Issue(t, "spiffe://corp/operator", later))
+			product.TLSSecret(t, installation.OperatorNamespace, "operator-"+ns, corp.Issue(t, "spiffe://corp/operator", later))
 
 			tls := v2alpha1.ProviderTLS{Mode: mode, ClientCertificateSecretRef: &v2alpha1.ObjectName{Name: "operator-" + ns}}
 			if mode == v2alpha1.TLSModeExternal {
@@ -56,7 +43,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 			product.StoreCondition(t, suite.SecretProvider(p.Name), v2alpha1.ReasonServing)
 
 			// By the registration's certificate, and by one of the store's own.
-			tlsSecret(t, ns, "mine", corp.Issue(t, "spiffe://corp/operator", later))
+			product.TLSSecret(t, ns, "mine", corp.Issue(t, "spiffe://corp/operator", later))
 			product.Apply(t, ns, suite.StoreAt("by-registration", p.Address, "")+suite.SimpleES("by-registration", "by-registration"))
 			product.Apply(t, ns, suite.StoreAt("by-store", p.Address, "{clientCertificate: {secretRef: {name: mine}}}")+suite.SimpleES("by-store", "by-store"))
 			product.Holds(t, ns, "by-registration", "password", "s3cret")
@@ -72,7 +59,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 				"foreign":  {issuer.New(t).Issue(t, "spiffe://corp/operator", later), "certificate"},
 			} {
 				if c.data != nil {
-					tlsSecret(t, ns, name, c.data)
+					product.TLSSecret(t, ns, name, c.data)
 				}
 
 				product.Apply(t, ns, suite.StoreAt(name, p.Address, "{clientCertificate: {secretRef: {name: "+name+"}}}"))
@@ -80,7 +67,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 			}
 
 			// What was absent comes: the store recovers by itself.
-			tlsSecret(t, ns, "absent", corp.Issue(t, "spiffe://corp/operator", later))
+			product.TLSSecret(t, ns, "absent", corp.Issue(t, "spiffe://corp/operator", later))
 			product.StoreCondition(t, suite.SecretStore(ns, "absent"), v2alpha1.ReasonValid)
 		})
 	}

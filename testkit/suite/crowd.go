@@ -86,7 +86,7 @@ type Credential struct {
 func (c Credential) Suffers(t *testing.T, s *Suite, ns string) {
 	t.Helper()
 
-	const look = 15 * time.Second
+	const look = 6 * time.Second
 
 	c.Fail()
 

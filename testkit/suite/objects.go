@@ -364,6 +364,19 @@ func (s *Suite) StoreReady(ctx context.Context, store client.Object) (metav1.Con
 	return *ready, nil
 }
 
+// TLSSecret creates a Secret of type kubernetes.io/tls that is gone after the
+// test.
+func (s *Suite) TLSSecret(t *testing.T, namespace, name string, data map[string][]byte) {
+	t.Helper()
+
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeTLS, Data: data}
+	if err := s.Client.Create(t.Context(), secret); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = s.Client.Delete(context.Background(), secret) })
+}
+
 // IsGone waits until a Secret does not exist.
 func (s *Suite) IsGone(t *testing.T, namespace, name string) {
 	t.Helper()

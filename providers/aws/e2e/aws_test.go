@@ -612,10 +612,6 @@ func TestAWSAdmissionRefuses(t *testing.T) {
 
 // awsCredentialsThatEnd are access keys that AWS takes back.
 func TestCredentialsThatExpire(t *testing.T) {
-	t.Parallel()
-
-	t.Helper()
-
 	server := awsServer(t)
 	ns := product.Namespace(t)
 	inAWS(t, "secretsmanager.CreateSecret", map[string]any{"Name": ns, "SecretString": `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`})

@@ -373,10 +373,6 @@ func endingSoon(t *testing.T, like string) string {
 
 // kubernetesCredentials are ServiceAccounts' tokens that end.
 func TestCredentialsThatExpire(t *testing.T) {
-	t.Parallel()
-
-	t.Helper()
-
 	source, ns := product.Namespace(t), product.Namespace(t)
 	account(t, product.Client, ns, source, ofSecrets("get"))
 	sourceSecret(t, product.Client, source, "db", map[string][]byte{"p1": []byte("1"), "p2": []byte("2"), "p3": []byte("3"), "p4": []byte("4"), "p5": []byte("5")}, nil)

@@ -13,11 +13,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/external-secrets/eso/testkit/motoserver"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/hashicorp/go-hclog"
@@ -159,12 +162,9 @@ func vaultCalls() int {
 	return n
 }
 
-// vaultCredentials are tokens that Vault does not know, or no longer.
+// A crowd whose token Vault does not know, or no longer. It counts all requests to
+// Vault, so nothing runs beside it.
 func TestCredentialsThatExpire(t *testing.T) {
-	t.Parallel()
-
-	t.Helper()
-
 	ns := product.Namespace(t)
 	product.WriteVault(t, "secret/"+ns+"/db", map[string]any{"p1": "1", "p2": "2", "p3": "3", "p4": "4", "p5": "5"})
 
@@ -281,8 +281,8 @@ func TestVaultCertificateLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	tlsSecret(t, ns, "app", authority.Issue(t, "spiffe://corp/app", time.Now().Add(time.Hour)))
-	tlsSecret(t, ns, "stranger", authority.Issue(t, "spiffe://corp/stranger", time.Now().Add(time.Hour)))
+	product.TLSSecret(t, ns, "app", authority.Issue(t, "spiffe://corp/app", time.Now().Add(time.Hour)))
+	product.TLSSecret(t, ns, "stranger", authority.Issue(t, "spiffe://corp/stranger", time.Now().Add(time.Hour)))
 
 	config := func(name string) string {
 		return strings.NewReplacer("NAME", name, "SERVER", server.SecuredAddress()).Replace(`---
@@ -319,9 +319,29 @@ spec:
 func TestVaultAWSLogin(t *testing.T) {
 	t.Parallel()
 
-	sts, ns := awsServer(t), product.Namespace(t)
+	if motoserver.Waived() {
+		t.Skip(motoserver.WithoutEnv + " leaves moto out")
+	}
+
+	const awsRegion = "eu-central-1"
+
+	sts, err := motoserver.Start(t.Context(), motoserver.Options{Progress: os.Stderr})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = sts.Stop() })
+
+	ns := product.Namespace(t)
 	product.WriteVault(t, "secret/"+ns+"/db", map[string]any{"password": "by identity"})
-	awsCredentials(t, ns, awsKey)
+
+	login := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "awssm-secret"},
+		StringData: map[string]string{"access-key": "AKIAIOSFODNN7EXAMPLE", "secret-access-key": "secret-access-key-of-the-tests"},
+	}
+	if err := product.Client.Create(t.Context(), login); err != nil {
+		t.Fatal(err)
+	}
 
 	for _, step := range []struct {
 		path string

@@ -314,8 +314,6 @@ func TestWebhookCredentials(t *testing.T) {
 func TestCredentialsThatExpire(t *testing.T) {
 	t.Parallel()
 
-	t.Helper()
-
 	ns, api := product.Namespace(t), newWebhookAPI(t)
 	api.put("db", `{"p1":"1","p2":"2","p3":"3","p4":"4","p5":"5"}`)
 	secret := webhookCredentials(t, ns, api, apiToken)

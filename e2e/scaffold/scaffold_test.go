@@ -1,4 +1,9 @@
-package functional
+// Package scaffold tests what esoctl provider init creates, as the author of a
+// provider uses it: with the go command alone.
+//
+//test:inputs api/**/*.go api/go.mod api/go.sum sdk/**/*.go sdk/go.mod sdk/go.sum providers/fake/go.mod providers/fake/go.sum
+//test:programs cli/cmd/esoctl
+package scaffold
 
 import (
 	"os"
@@ -8,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/testkit/repository"
 )
 
@@ -20,7 +26,12 @@ func TestProviderInit(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	esoctl, dir := buildEsoctl(t), filepath.Join(t.TempDir(), "acme")
+	bin := t.TempDir()
+	if err := installation.BuildPackages(t.Context(), bin, map[string]string{"esoctl": "./cli/cmd/esoctl"}, os.Stderr); err != nil {
+		t.Fatal(err)
+	}
+
+	esoctl, dir := filepath.Join(bin, "esoctl"), filepath.Join(t.TempDir(), "acme")
 	began := time.Now()
 
 	if output, err := exec.CommandContext(t.Context(), esoctl, "provider", "init", "acme", "--root", root, "--dir", dir).CombinedOutput(); err != nil {
