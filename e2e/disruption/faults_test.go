@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -86,54 +84,6 @@ func allSyncedSince(t *testing.T, ns string, moment time.Time) {
 	})
 }
 
-// varying is what differs in a message from try to try.
-var varying = regexp.MustCompile(`,? ?request [0-9a-f]{16}|; next try in [0-9.a-z]+`)
-
-// watchFailures collects the messages of failed syncs in a namespace until the
-// returned function is called.
-func watchFailures(t *testing.T, ns string) (stop func() map[string]int) {
-	t.Helper()
-
-	var (
-		mu       sync.Mutex
-		messages = map[string]int{}
-		wait     sync.WaitGroup
-	)
-
-	ctx, cancel := context.WithCancel(t.Context())
-
-	wait.Go(func() {
-		for ctx.Err() == nil {
-			var list esv1.ExternalSecretList
-			if err := product.Client.List(ctx, &list, client.InNamespace(ns)); err == nil {
-				mu.Lock()
-
-				for _, es := range list.Items {
-					for _, condition := range es.Status.Conditions {
-						if condition.Status != metav1.ConditionTrue {
-							messages[varying.ReplaceAllString(condition.Message, "")]++
-						}
-					}
-				}
-
-				mu.Unlock()
-			}
-
-			select {
-			case <-ctx.Done():
-			case <-time.After(100 * time.Millisecond):
-			}
-		}
-	})
-
-	return func() map[string]int {
-		cancel()
-		wait.Wait()
-
-		return messages
-	}
-}
-
 // A provider that is killed and comes back costs no sync: what was due while
 // it was away is done when it is back.
 func TestProvidersThatAreKilled(t *testing.T) {
@@ -147,7 +97,7 @@ func TestProvidersThatAreKilled(t *testing.T) {
 		{"away for five seconds", 5 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			stop := watchFailures(t, ns)
+			stop := product.WatchFailures(t, ns)
 
 			for _, p := range []*installation.Provider{product.Providers["vault"], product.Providers["fake"]} {
 				if err := p.Kill(); err != nil {
@@ -212,7 +162,7 @@ func TestCertificatesThatAreRenewedUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := product.StartOperator(t.Context(), slices.Concat(product.OperatorFlags, []string{"--certificate-lifetime", "9s", "--ca-lifetime", "60s"})...); err != nil {
+	if err := product.StartOperator(t.Context(), slices.Concat(product.OperatorFlags, []string{"--certificate-lifetime", "6s", "--ca-lifetime", "36s"})...); err != nil {
 		t.Fatal(err)
 	}
 
@@ -226,15 +176,15 @@ func TestCertificatesThatAreRenewedUnderLoad(t *testing.T) {
 
 	allSyncedSince(t, ns, time.Now())
 
-	stop := watchFailures(t, ns)
+	stop := product.WatchFailures(t, ns)
 	reloads := tlsReloads(t)
 	began := time.Now()
 
 	overlap := 0
 
-	// Long enough for the authority to be renewed once, at 40 s of its 60, and
+	// Long enough for the authority to be renewed once, at 24 s of its 36, and
 	// to hand over to the next one.
-	for time.Since(began) < 70*time.Second {
+	for time.Since(began) < 42*time.Second {
 		allSyncedSince(t, ns, time.Now())
 
 		overlap = max(overlap, authorities(t))

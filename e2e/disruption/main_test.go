@@ -1,6 +1,5 @@
-// Package disruption kills and stops what the product consists of, takes rights
-// away, and serves hostile, slow and lossy providers. Its tests run one after the
-// other, on a control plane of their own.
+// Package disruption kills and stops what the product consists of, and takes
+// rights away. Its tests run one after the other, on a control plane of their own.
 //
 //test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/* providers/*/metadata.yaml
 //test:programs providers/fake/cmd/* providers/vault/cmd/*

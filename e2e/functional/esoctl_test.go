@@ -172,8 +172,6 @@ store:
 `
 
 func (c *esoctl) renders(t *testing.T) {
-	t.Parallel()
-
 	folder := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(folder, name)
@@ -261,8 +259,6 @@ data:
 }
 
 func (c *esoctl) rendersSamples(t *testing.T) {
-	t.Parallel()
-
 	root, err := repository.Root()
 	if err != nil {
 		t.Fatal(err)
@@ -323,8 +319,6 @@ func visible(secret *corev1.Secret) map[string]any {
 }
 
 func (c *esoctl) explainsHealthy(t *testing.T) {
-	t.Parallel()
-
 	product.Apply(t, c.namespace, suite.SimpleES("app", "store"))
 	product.Synced(t, c.namespace, "app")
 	c.explains(t, "app",
@@ -362,15 +356,13 @@ func (c *esoctl) explainsHealthy(t *testing.T) {
 }
 
 func (c *esoctl) explainsStores(t *testing.T) {
-	t.Parallel()
-
 	ns := c.namespace
 
 	t.Run("a store that is not there, with the names of similar ones", func(t *testing.T) {
 		product.Apply(t, ns, suite.SimpleES("missing", "stor"))
 		product.Failing(t, ns, "missing", "does not exist")
 		c.explains(t, "missing", "Ready           False (SecretSyncedError)", "Last refresh    never", "due now: never synced",
-			`Why             1. SecretStore "stor" in namespace "`+ns+`" does not exist; `, `did you mean SecretStore "store"`)
+			`Why             1. SecretStore "stor" in namespace "`+ns+`" does not exist; did you mean `, `SecretStore "store"`)
 	})
 
 	t.Run("a store whose config is refused", func(t *testing.T) {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -403,4 +405,52 @@ func ClusterSecretStore(name string) *v2alpha1.ClusterSecretStore {
 // SecretProvider names a SecretProvider.
 func SecretProvider(name string) *v2alpha1.SecretProvider {
 	return &v2alpha1.SecretProvider{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
+// varying is what differs in a message from try to try.
+var varying = regexp.MustCompile(`,? ?request [0-9a-f]{16}|; next try in [0-9.a-z]+`)
+
+// WatchFailures collects the messages of failed syncs in a namespace until the
+// returned function is called.
+func (s *Suite) WatchFailures(t *testing.T, ns string) (stop func() map[string]int) {
+	t.Helper()
+
+	var (
+		mu       sync.Mutex
+		messages = map[string]int{}
+		wait     sync.WaitGroup
+	)
+
+	ctx, cancel := context.WithCancel(t.Context())
+
+	wait.Go(func() {
+		for ctx.Err() == nil {
+			var list esv1.ExternalSecretList
+			if err := s.Client.List(ctx, &list, client.InNamespace(ns)); err == nil {
+				mu.Lock()
+
+				for _, es := range list.Items {
+					for _, condition := range es.Status.Conditions {
+						if condition.Status != metav1.ConditionTrue {
+							messages[varying.ReplaceAllString(condition.Message, "")]++
+						}
+					}
+				}
+
+				mu.Unlock()
+			}
+
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	})
+
+	return func() map[string]int {
+		cancel()
+		wait.Wait()
+
+		return messages
+	}
 }

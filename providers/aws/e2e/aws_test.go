@@ -610,7 +610,8 @@ func TestAWSAdmissionRefuses(t *testing.T) {
 	}
 }
 
-// awsCredentialsThatEnd are access keys that AWS takes back.
+// A crowd whose access keys AWS revokes or expires. It counts all requests to AWS,
+// so nothing runs beside it.
 func TestCredentialsThatExpire(t *testing.T) {
 	server := awsServer(t)
 	ns := product.Namespace(t)

@@ -309,7 +309,7 @@ func TestWebhookCredentials(t *testing.T) {
 	})
 }
 
-// webhookCredentialsThatEnd is a token that the API takes back, for whatever
+// A crowd whose token the API refuses, for whatever
 // reason: it says 401 to all of them.
 func TestCredentialsThatExpire(t *testing.T) {
 	t.Parallel()

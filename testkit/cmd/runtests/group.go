@@ -60,8 +60,9 @@ func (g group) flags() []string {
 		flags = append(flags, "-race")
 	}
 
+	// These wait for their programs most of the time.
 	if g.Servers {
-		flags = append(flags, "-p="+strconv.Itoa(max(1, runtime.NumCPU()/2)))
+		flags = append(flags, "-p="+strconv.Itoa(runtime.NumCPU()+1))
 	}
 
 	return flags

@@ -1,4 +1,4 @@
-package disruption
+package hostile
 
 import (
 	"context"
@@ -29,8 +29,8 @@ import (
 const (
 	// calmFor and troubleFor are how long the others are watched without and with
 	// what harms them.
-	calmFor    = 5 * time.Second
-	troubleFor = 10 * time.Second
+	calmFor    = 3 * time.Second
+	troubleFor = 6 * time.Second
 	// away is how long a provider is away; awayVariable sets another, as a Go
 	// duration.
 	away         = 10 * time.Second
@@ -460,8 +460,9 @@ func unharmed(t *testing.T, before, during observation) {
 		t.Errorf("the operator has grown from %.0f to %.0f MiB", before.memory, during.memory)
 	}
 
-	// A machine of two cores that does other things, too, hiccups.
-	if p50, limit := measure.Quantile(during.latencies, 0.5), 2*measure.Quantile(before.latencies, 0.5)+50*time.Millisecond; p50 > limit {
+	// Other suites run on the same machine meanwhile. What a provider harms is
+	// delayed by seconds: by its deadline, or by its answers.
+	if p50, limit := measure.Quantile(during.latencies, 0.5), 2*measure.Quantile(before.latencies, 0.5)+500*time.Millisecond; p50 > limit {
 		t.Errorf("half of the others take more than %s, and should not more than %s", p50, limit)
 	}
 }
@@ -576,7 +577,7 @@ func TestLossyProvider(t *testing.T) {
 	product.Apply(t, ns, suite.StoreAt("store", listener.Addr().String(), ""))
 	product.StoreCondition(t, suite.SecretStore(ns, "store"), v2alpha1.ReasonValid)
 
-	stop := watchFailures(t, ns)
+	stop := product.WatchFailures(t, ns)
 
 	for i := range 20 {
 		product.Apply(t, ns, strings.Replace(suite.SimpleES(fmt.Sprintf("app-%d", i), "store"), "refreshInterval: 1h", "refreshInterval: 1s", 1))
