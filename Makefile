@@ -15,8 +15,12 @@ build: ## Build every command into bin/, with its version inside.
 	hack/build.sh
 
 .PHONY: test
-test: ## Run all tests, or those of the packages in ARGS.
+test: ## Run the tests that a change can affect; ARGS=--all runs all, ARGS=./sdk/... some.
 	hack/test.sh $(ARGS)
+
+.PHONY: stress
+stress: ## Run the tests of changed packages ten times on a busy machine, or those in ARGS.
+	hack/stress.sh $(ARGS)
 
 .PHONY: demo
 demo: ## Run the operator and its providers on this machine, with ARGS.
@@ -47,5 +51,5 @@ lint: ## Run the linters, with ARGS.
 	hack/packages.sh | xargs hack/tool.sh golangci-lint run $(ARGS)
 
 .PHONY: bazel
-bazel: ## Build and test with Bazel.
-	hack/bazel.sh test $(if $(CI),--config=ci) //...
+bazel: ## Build everything with Bazel, tests included.
+	hack/bazel.sh build $(if $(CI),--config=ci) //...

@@ -30,7 +30,7 @@ verify-gofmt() {
   hack/tool.sh golangci-lint fmt --diff
 }
 
-# Mend what it names; "make lint ARGS=--fix" mends some by itself.
+# Fix what it names; "make lint ARGS=--fix" fixes some by itself.
 verify-lint() {
   hack/packages.sh | xargs hack/tool.sh golangci-lint run
 }
@@ -44,7 +44,7 @@ verify-tidy() {
   return "$result"
 }
 
-# Mend api/provider/v2alpha1, or explain an exception in api/buf.yaml.
+# Fix api/provider/v2alpha1, or explain an exception in api/buf.yaml.
 verify-proto-lint() {
   (cd api && ../hack/tool.sh buf lint)
 }
@@ -75,8 +75,14 @@ verify-release() {
   go run ./release/cmd/release check
 }
 
+# Use the word that it proposes, or explain an exception in
+# release/internal/language.
+verify-language() {
+  go run ./release/cmd/release language
+}
+
 checks=("$@")
-[ $# -gt 0 ] || checks=(gofmt generated tidy lint proto-lint proto-breaking crd-size imports release)
+[ $# -gt 0 ] || checks=(gofmt generated tidy lint proto-lint proto-breaking crd-size imports release language)
 log="$(mktemp)"
 trap 'rm -f "$log"' EXIT
 failed=()

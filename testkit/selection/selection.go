@@ -195,6 +195,12 @@ func (l *loader) test(path string) (Test, error) {
 
 	dependencies := maps.Clone(imports)
 
+	for _, pattern := range all.programs {
+		if len(programs(l.files, []string{pattern})) == 0 {
+			return Test{}, fmt.Errorf("cannot find the inputs of %s: no folder matches %q of a directive %q", path, pattern, strings.TrimSpace(programsDirective))
+		}
+	}
+
 	for _, folder := range programs(l.files, all.programs) {
 		program, ok := l.programs[folder]
 		if !ok {

@@ -1,6 +1,6 @@
-// Command release tells how the modules of this repository stand: what changed
+// Command release reports on the modules of this repository: what has changed
 // since each was released, and whether versions and requirements agree. It
-// changes nothing but the files that are made from providers' metadata.
+// changes nothing but the files that are generated from metadata.yaml files.
 package main
 
 import (
@@ -17,6 +17,7 @@ import (
 
 	"github.com/external-secrets/eso/release/internal/consistency"
 	"github.com/external-secrets/eso/release/internal/history"
+	"github.com/external-secrets/eso/release/internal/language"
 	"github.com/external-secrets/eso/release/internal/trains"
 	"github.com/external-secrets/eso/release/internal/workspace"
 	"github.com/external-secrets/eso/release/metadata"
@@ -35,6 +36,7 @@ const usage = `usage: release [--version] COMMAND
   check    compare release/trains.yaml, go.work and the go.mod files
   metadata write what is made from the metadata.yaml of providers: the tables in
            their READMEs and docs/providers.md, and CODEOWNERS
+  language find words that comments, messages and pages avoid
 `
 
 // errUsage asks for the usage text; it has been shown when this is returned.
@@ -66,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return nil
 	}
 	command := flags.Arg(0)
-	if flags.NArg() != 1 || command != "status" && command != "check" && command != "metadata" {
+	if flags.NArg() != 1 || command != "status" && command != "check" && command != "metadata" && command != "language" {
 		flags.Usage()
 		return errUsage
 	}
@@ -77,6 +79,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	if command == "metadata" {
 		return metadata.Write(root)
+	}
+	if command == "language" {
+		findings, err := language.Check(root)
+		return errors.Join(err, language.Errors(findings))
 	}
 	released, err := trains.Load(filepath.Join(root, trains.File))
 	if err != nil {

@@ -4,6 +4,7 @@
 // passed (see package selection).
 //
 //	runtests [--all] [--complete] --gotestsum=PATH PACKAGE...
+//	runtests [--all] --list PACKAGE...
 //
 // Tests that start servers run without the race detector and fewer packages at
 // a time; all others with it, where there is a C compiler. The last line of the
@@ -16,10 +17,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/external-secrets/eso/testkit/repository"
@@ -63,6 +66,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	flags := flag.NewFlagSet("runtests", flag.ContinueOnError)
 	all := flags.Bool("all", false, "run the tests of unchanged packages, too")
 	complete := flags.Bool("complete", false, "the packages are all there are: tests that read the outputs of all others run")
+	only := flags.Bool("list", false, "print the packages that have to run, and run nothing")
 	gotestsum := flags.String("gotestsum", "", "`path` of gotestsum")
 	events := flags.String("events", "", "run the plan in this `file` and print the events of go test")
 
@@ -74,7 +78,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 		return printEvents(ctx, *events)
 	}
 
-	if *gotestsum == "" || flags.NArg() == 0 {
+	if (*gotestsum == "" && !*only) || flags.NArg() == 0 {
 		return 2, errors.New("usage: runtests [--all] [--complete] --gotestsum=PATH PACKAGE...")
 	}
 
@@ -83,9 +87,22 @@ func run(ctx context.Context, args []string) (code int, err error) {
 		return 1, err
 	}
 
-	selected, err := choose(ctx, root, flags.Args(), *all, *complete)
+	notes := io.Writer(os.Stdout)
+	if *only {
+		notes = io.Discard
+	}
+
+	selected, err := choose(ctx, notes, root, flags.Args(), *all, *complete)
 	if err != nil {
 		return 1, err
+	}
+
+	if *only {
+		for _, g := range selected.Groups {
+			fmt.Println(strings.Join(g.Packages, "\n"))
+		}
+
+		return 0, nil
 	}
 
 	text, err := json.Marshal(selected)
@@ -127,7 +144,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 }
 
 // choose plans the tests that have to run, and prints which have not.
-func choose(ctx context.Context, root string, patterns []string, all, complete bool) (plan, error) {
+func choose(ctx context.Context, notes io.Writer, root string, patterns []string, all, complete bool) (plan, error) {
 	records, err := selection.OpenRecords()
 	if err != nil {
 		return plan{}, err
@@ -147,7 +164,7 @@ func choose(ctx context.Context, root string, patterns []string, all, complete b
 
 		for _, test := range g.tests {
 			if test.ReadsOutputs && !complete {
-				fmt.Printf("left out: %s, which judges all tests together\n", test.Folder)
+				fmt.Fprintf(notes, "left out: %s, which judges all tests together\n", test.Folder)
 
 				left++
 
@@ -160,7 +177,7 @@ func choose(ctx context.Context, root string, patterns []string, all, complete b
 			}
 
 			if passed && !all && !test.ReadsOutputs {
-				fmt.Printf("unchanged since it passed: %s (%.12s)\n", test.Folder, test.Key)
+				fmt.Fprintf(notes, "unchanged since it passed: %s (%.12s)\n", test.Folder, test.Key)
 
 				left++
 
@@ -181,7 +198,7 @@ func choose(ctx context.Context, root string, patterns []string, all, complete b
 		total += len(g.tests)
 	}
 
-	fmt.Printf("%d of %d packages with tests have to run; --all runs the others, too\n", total-left, total)
+	fmt.Fprintf(notes, "%d of %d packages with tests have to run; --all runs the others, too\n", total-left, total)
 
 	return chosen, nil
 }
