@@ -15,9 +15,9 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
 )
 
 // Cluster is read only. Its scheme knows secretstore.external-secrets.io.
@@ -74,7 +74,7 @@ func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, clas
 		cluster: cluster, namespace: es.Namespace, class: class,
 		// Whether a socket or an address is allowed is for the operator's
 		// flags to say: the store's condition tells.
-		resolver: binding.NewResolver(cluster, kinds{cluster.RESTMapper()}, binding.Policy{SocketDir: "/"}),
+		resolver: resolver.NewResolver(cluster, kinds{cluster.RESTMapper()}, resolver.Policy{SocketDir: "/"}),
 	}
 
 	stores := plan.Stores(es)
@@ -105,7 +105,7 @@ func fieldOf(es *esv1.ExternalSecret, store Store) string {
 // kinds looks up kinds in place of watching them.
 type kinds struct{ mapper meta.RESTMapper }
 
-var _ binding.Configs = kinds{}
+var _ resolver.Configs = kinds{}
 
 func (k kinds) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
 	_, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -117,7 +117,7 @@ type examination struct {
 	cluster   Cluster
 	namespace string
 	class     string
-	resolver  *binding.Resolver
+	resolver  *resolver.Resolver
 }
 
 // store fills in a state.
@@ -133,12 +133,12 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		return
 	}
 
-	key := binding.Key{Kind: state.Store.Kind, Namespace: e.namespace, Name: state.Store.Name}
+	key := resolver.Key{Kind: state.Store.Kind, Namespace: e.namespace, Name: state.Store.Name}
 	if key.Kind == v2alpha1.ClusterSecretStoreKind {
 		key.Namespace = ""
 	}
 
-	s, err := binding.Get(ctx, e.cluster, key)
+	s, err := resolver.Get(ctx, e.cluster, key)
 
 	switch {
 	case isDenial(err):
@@ -192,7 +192,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 }
 
 // provider looks at the registration that serves a store.
-func (e *examination) provider(ctx context.Context, state *StoreState, s *binding.Store) {
+func (e *examination) provider(ctx context.Context, state *StoreState, s *resolver.Store) {
 	if state.Provider == "" && s.Status.Provider != nil {
 		state.Provider = s.Status.Provider.Name
 	}
@@ -226,7 +226,7 @@ func (e *examination) provider(ctx context.Context, state *StoreState, s *bindin
 }
 
 func isDenial(err error) bool {
-	_, ok := errors.AsType[*binding.DenialError](err)
+	_, ok := errors.AsType[*resolver.DenialError](err)
 
 	return ok
 }
@@ -234,7 +234,7 @@ func isDenial(err error) bool {
 // reasonOf what forbids something; fallback where it is a denial of no reason
 // of its own.
 func reasonOf(err error, fallback string) string {
-	denial, ok := errors.AsType[*binding.DenialError](err)
+	denial, ok := errors.AsType[*resolver.DenialError](err)
 
 	switch {
 	case !ok:

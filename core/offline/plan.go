@@ -6,7 +6,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/plan"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
 )
 
 // What plans are made of.

@@ -7,11 +7,11 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/render"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
 	"github.com/external-secrets/eso/core/internal/template"
 )
 

@@ -17,26 +17,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/authority"
-	"github.com/external-secrets/eso/core/internal/binding"
 	"github.com/external-secrets/eso/core/internal/controller/clusterexternalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/externalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
 	"github.com/external-secrets/eso/core/internal/controller/secretstore"
-	"github.com/external-secrets/eso/core/internal/meter"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/render"
-	"github.com/external-secrets/eso/core/internal/report"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/identity/ca"
+	"github.com/external-secrets/eso/core/internal/identity/mtls"
+	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/internal/metrics"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/internal/sync/report"
 	"github.com/external-secrets/eso/core/internal/template"
-	"github.com/external-secrets/eso/core/internal/token"
-	"github.com/external-secrets/eso/core/internal/trust"
 	"github.com/external-secrets/eso/core/internal/version"
 )
 
@@ -68,25 +68,25 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
 	}
 
-	ca := authority.New(direct, authority.Options{
+	ca := ca.New(direct, ca.Options{
 		Namespace: options.Namespace, CALifetime: options.CALifetime, LeafLifetime: options.CertificateLifetime,
 	})
 	if err := mgr.Add(ca); err != nil {
 		return fmt.Errorf("cannot add the certificate authority: %w", err)
 	}
 
-	measured := meter.New(mgr.GetClient(), ca)
-	if err := metrics.Registry.Register(measured); err != nil {
+	measured := metrics.New(mgr.GetClient(), ca)
+	if err := ctrlmetrics.Registry.Register(measured); err != nil {
 		return fmt.Errorf("cannot register the metrics: %w", err)
 	}
-	defer metrics.Registry.Unregister(measured)
+	defer ctrlmetrics.Registry.Unregister(measured)
 
 	clients, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
 	}
 
-	trusted := trust.NewSource(trust.Options{Own: ca, Reader: direct, WorkloadAPI: options.WorkloadAPI})
+	trusted := mtls.NewSource(mtls.Options{Own: ca, Reader: direct, WorkloadAPI: options.WorkloadAPI})
 	defer trusted.Close()
 
 	pool := providerclient.NewPool(providerclient.Options{
@@ -120,15 +120,15 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return nil
 }
 
-func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *authority.Authority, pool *providerclient.Pool, measured *meter.Meter, options Options) error {
+func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *ca.Authority, pool *providerclient.Pool, measured *metrics.Recorder, options Options) error {
 	cached := mgr.GetClient()
 	events := mgr.GetEventRecorder("external-secrets")
 	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
-	policy := binding.Policy{
+	policy := resolver.Policy{
 		Allowed: options.AllowedAddresses, SocketDir: options.SocketDir, SocketUID: options.SocketUID,
 		SPIFFE: options.WorkloadAPI != "", Namespace: options.Namespace,
 	}
-	resolver := binding.NewResolver(cached, configs, policy)
+	resolver := resolver.NewResolver(cached, configs, policy)
 
 	allowed := make([]providerclient.Endpoint, 0, len(policy.Allowed))
 	for _, a := range policy.Allowed {

@@ -12,7 +12,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/external-secrets/eso/core/internal/address"
+	"github.com/external-secrets/eso/core/internal/identity/address"
 )
 
 // namespaceFile tells a Pod its namespace.

@@ -18,7 +18,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/retry"
+	"github.com/external-secrets/eso/core/internal/queue/backoff"
 )
 
 const (
@@ -41,8 +41,8 @@ type Reconciler struct {
 	client  client.Client
 	writer  *writer
 	memory  *memory
-	backoff *retry.Backoff
-	repairs *retry.Pace
+	backoff *backoff.Backoff
+	repairs *backoff.Pace
 	now     func() time.Time
 }
 
@@ -51,7 +51,7 @@ type Reconciler struct {
 func New(c client.Client, direct client.Reader) *Reconciler {
 	return &Reconciler{
 		client: c, writer: &writer{client: c, direct: direct}, memory: newMemory(),
-		backoff: retry.New(shortestRetry, longestRetry), repairs: retry.NewPace(shortestRepair, longestRepair), now: time.Now,
+		backoff: backoff.New(shortestRetry, longestRetry), repairs: backoff.NewPace(shortestRepair, longestRepair), now: time.Now,
 	}
 }
 

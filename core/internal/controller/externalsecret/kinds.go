@@ -22,7 +22,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 )
 
 const (
@@ -176,7 +176,7 @@ func ofKind(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 // watch begins to watch a kind that somebody wants, unless that is done
 // already. It does not wait for the kind's objects to be known: what the
 // operator may not list would keep every worker waiting. At first the error is a
-// reference.ErrPending.
+// objectwatch.ErrPending.
 func (k *kinds) watch(_ context.Context, gvk schema.GroupVersionKind) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,7 +192,7 @@ func (k *kinds) watch(_ context.Context, gvk schema.GroupVersionKind) error {
 
 	switch {
 	case watched == nil, !watched.known && k.now().Sub(watched.began) < firstWatch:
-		return reference.ErrPending
+		return objectwatch.ErrPending
 	case !watched.known:
 		return errUnlisted
 	default:

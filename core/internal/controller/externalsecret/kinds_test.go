@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 )
 
 var (
@@ -120,7 +120,7 @@ func TestKinds(t *testing.T) {
 	began := time.Now()
 
 	for _, gvk := range []schema.GroupVersionKind{configMaps, configMaps, things} {
-		if err := k.watch(t.Context(), gvk); !errors.Is(err, reference.ErrPending) {
+		if err := k.watch(t.Context(), gvk); !errors.Is(err, objectwatch.ErrPending) {
 			t.Errorf("%s: at first it is not known yet: %v", gvk.Kind, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestKinds(t *testing.T) {
 	// Whoever comes later begins anew.
 	k.want(named("d"), things)
 
-	if err := k.watch(t.Context(), things); !errors.Is(err, reference.ErrPending) {
+	if err := k.watch(t.Context(), things); !errors.Is(err, objectwatch.ErrPending) {
 		t.Error(err)
 	}
 

@@ -18,17 +18,17 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/bulkhead"
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/meter"
-	"github.com/external-secrets/eso/core/internal/notice"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
-	"github.com/external-secrets/eso/core/internal/render"
-	"github.com/external-secrets/eso/core/internal/report"
-	"github.com/external-secrets/eso/core/internal/retry"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/metrics"
+	"github.com/external-secrets/eso/core/internal/queue/admission"
+	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/internal/store/watch"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/internal/sync/report"
 )
 
 const (
@@ -75,7 +75,7 @@ type Dependencies struct {
 	// Reporter of what became of a sync.
 	Reporter *report.Reporter
 	// Meter counts.
-	Meter *meter.Meter
+	Meter *metrics.Recorder
 }
 
 // Reconciler syncs ExternalSecrets.
@@ -86,12 +86,12 @@ type Reconciler struct {
 	secrets    *apply.Secrets
 	manifests  *apply.Manifests
 	kinds      *kinds
-	references *reference.Watcher
-	notices    *notice.Notices
+	references *objectwatch.Watcher
+	notices    *watch.Notices
 	memory     *fetch.Memory
-	backoff    *retry.Backoff
-	repairs    *retry.Pace
-	busy       *bulkhead.Bulkhead[types.NamespacedName]
+	backoff    *backoff.Backoff
+	repairs    *backoff.Pace
+	busy       *admission.Bulkhead[types.NamespacedName]
 	written    *writes
 	// writing are the refreshes that are being written.
 	writing chan struct{}
@@ -106,15 +106,15 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		options:      options,
 		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
-		backoff:      retry.New(time.Second, 7*time.Minute),
-		repairs:      retry.NewPace(shortestRepair, longestRepair),
+		backoff:      backoff.New(time.Second, 7*time.Minute),
+		repairs:      backoff.NewPace(shortestRepair, longestRepair),
 		written:      newWrites(),
 		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.notices = notice.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
-	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
+	r.notices = watch.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
+	r.busy = admission.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
 
 	return r
 }
@@ -137,7 +137,7 @@ type attempt struct {
 	// entered says that it has asked for a place among those who read.
 	entered bool
 	// mark is what notices had told of when the stores were read.
-	mark notice.Mark
+	mark watch.Mark
 }
 
 // version of what the stores' answers depend on.
@@ -226,7 +226,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 // unknown deals with something that could not be looked at: what is not known
 // yet brings the object back when it is.
 func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
-	if errors.Is(err, reference.ErrPending) {
+	if errors.Is(err, objectwatch.ErrPending) {
 		return again(s.es, pendingRetry), nil
 	}
 
@@ -292,15 +292,15 @@ func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
 // watch has everything watched that the ExternalSecret names, and tells whether
 // its target has to come into being by somebody else's hand.
 func (r *Reconciler) watch(s *attempt) (waits bool) {
-	var keys []reference.Key
+	var keys []objectwatch.Key
 
 	for _, object := range plan.Objects(s.es) {
-		keys = append(keys, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		keys = append(keys, objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 	}
 
 	waits = s.current == nil && s.plan.Target.Creation == esv1.CreationMerge
 	if waits && s.plan.Target.IsSecret() {
-		keys = append(keys, reference.Key{Kind: reference.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
+		keys = append(keys, objectwatch.Key{Kind: objectwatch.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
 	}
 
 	r.references.Want(s.name, keys...)
@@ -312,7 +312,7 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 // ExternalSecret that refreshes at all. A store that cannot be watched now is
 // read by the interval.
 func (r *Reconciler) listen(ctx context.Context, s *attempt) {
-	var wants []notice.Want
+	var wants []watch.Want
 
 	if plan.Refreshes(s.es) {
 		for _, batch := range s.plan.Batches {
@@ -332,7 +332,7 @@ func (r *Reconciler) listen(ctx context.Context, s *attempt) {
 				continue
 			}
 
-			wants = append(wants, notice.Want{Name: watcher.Watched(), Open: open, Keys: keysOf(batch)})
+			wants = append(wants, watch.Want{Name: watcher.Watched(), Open: open, Keys: keysOf(batch)})
 		}
 	}
 
@@ -396,7 +396,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 	s.objects = render.Objects{}
 
 	for _, object := range plan.Objects(s.es) {
-		content, ok, err := r.references.Content(reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		content, ok, err := r.references.Content(objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 		if err != nil {
 			return err
 		}
@@ -405,7 +405,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 
 		if ok {
 			s.objects[object] = content
-			digest = reference.Digest(content)
+			digest = objectwatch.Digest(content)
 		}
 
 		revisions = append(revisions, object.Kind+"/"+object.Name+"="+digest)
@@ -577,13 +577,13 @@ func (s *attempt) since(due plan.Due) time.Time {
 // lanes gives stores and providers their shares of the workers: an eighth to
 // each store, and more while others leave them idle; three quarters to each
 // provider.
-func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
-	lanes := make([]bulkhead.Lane, 0, 2*len(busy))
+func (r *Reconciler) lanes(busy []source.Lane) []admission.Lane {
+	lanes := make([]admission.Lane, 0, 2*len(busy))
 
 	for _, lane := range busy {
 		lanes = append(lanes,
-			bulkhead.Lane{Name: "provider " + lane.Provider, Share: max(1, r.options.Concurrent*3/4)},
-			bulkhead.Lane{Name: "store " + lane.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
+			admission.Lane{Name: "provider " + lane.Provider, Share: max(1, r.options.Concurrent*3/4)},
+			admission.Lane{Name: "store " + lane.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
 		)
 	}
 

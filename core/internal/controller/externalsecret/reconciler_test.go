@@ -13,13 +13,13 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/meter"
-	"github.com/external-secrets/eso/core/internal/notice"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/metrics"
+	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/internal/store/watch"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
 )
 
 // Of an ExternalSecret that is gone nothing is kept, its values above all, and
@@ -33,8 +33,8 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 	}
 
 	objects := fake.NewClientBuilder().WithScheme(scheme).Build()
-	r := New(Dependencies{Client: objects, Meter: meter.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
-	r.references = reference.New(nil, nil, func(reference.Key) {})
+	r := New(Dependencies{Client: objects, Meter: metrics.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r.references = objectwatch.New(nil, nil, func(objectwatch.Key) {})
 	r.kinds = kindsOf(nil, nil)
 
 	q := &priorities{added: map[string]int{}}
@@ -130,7 +130,7 @@ func TestSince(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			s := &attempt{began: c.began, mark: notice.Mark{Told: c.told}, es: &esv1.ExternalSecret{
+			s := &attempt{began: c.began, mark: watch.Mark{Told: c.told}, es: &esv1.ExternalSecret{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
 				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
 			}}

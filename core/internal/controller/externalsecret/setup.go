@@ -26,10 +26,10 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/statustext"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
 )
 
 // Indexes of ExternalSecrets in the cache.
@@ -109,7 +109,7 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 		return fmt.Errorf("cannot make a client for metadata: %w", err)
 	}
 
-	r.references = reference.New(objects, meta, func(key reference.Key) { r.enqueue(changed, r.references.Owners(key)...) })
+	r.references = objectwatch.New(objects, meta, func(key objectwatch.Key) { r.enqueue(changed, r.references.Owners(key)...) })
 
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
@@ -220,7 +220,7 @@ func readiness(status *v2alpha1.StoreStatus) string {
 		return ""
 	}
 
-	return fmt.Sprintf("%s %s %d %s", ready.Status, ready.Reason, ready.ObservedGeneration, message.Stable(ready.Message))
+	return fmt.Sprintf("%s %s %d %s", ready.Status, ready.Reason, ready.ObservedGeneration, statustext.Stable(ready.Message))
 }
 
 // ofStore finds the ExternalSecrets that a store's change concerns.

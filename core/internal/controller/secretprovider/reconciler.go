@@ -26,11 +26,11 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/authority"
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/token"
+	"github.com/external-secrets/eso/core/internal/identity/ca"
+	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/internal/statustext"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
 )
 
 const (
@@ -45,7 +45,7 @@ const (
 // Reconciler keeps registrations.
 type Reconciler struct {
 	client       client.Client
-	resolver     *binding.Resolver
+	resolver     *resolver.Resolver
 	pool         *providerclient.Pool
 	certificates certificates
 	events       events.EventRecorder
@@ -55,7 +55,7 @@ type Reconciler struct {
 // New makes a reconciler. c reads from a cache, direct from the API server.
 // Connections to the allowed endpoints are kept without a registration.
 func New(
-	c, direct client.Client, resolver *binding.Resolver, pool *providerclient.Pool, a *authority.Authority,
+	c, direct client.Client, resolver *resolver.Resolver, pool *providerclient.Pool, a *ca.Authority,
 	recorder events.EventRecorder, allowed []providerclient.Endpoint,
 ) *Reconciler {
 	return &Reconciler{
@@ -66,7 +66,7 @@ func New(
 
 // SetupWithManager registers the controller. Every registration is looked at
 // again when the certificate authority changes.
-func (r *Reconciler) SetupWithManager(mgr manager.Manager, a *authority.Authority) error {
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, a *ca.Authority) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var list v2alpha1.SecretProviderList
 		// A cache that cannot be read has been stopped.
@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		condition := failed(v2alpha1.ReasonInvalidRegistration, err.Error())
 
-		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
+		if denial, ok := errors.AsType[*resolver.DenialError](err); ok {
 			condition.Reason = denial.Reason
 		}
 
@@ -236,7 +236,7 @@ func (r *Reconciler) closeUnregistered(ctx context.Context) {
 func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.SecretProvider, condition metav1.Condition) error {
 	condition.Type = v2alpha1.ConditionReady
 	condition.ObservedGeneration = registration.Generation
-	condition.Message = message.Cut(condition.Message, message.MaxCondition)
+	condition.Message = statustext.Cut(condition.Message, statustext.MaxCondition)
 
 	was := meta.FindStatusCondition(before.Status.Conditions, v2alpha1.ConditionReady)
 	meta.SetStatusCondition(&registration.Status.Conditions, condition)
@@ -251,7 +251,7 @@ func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", message.Cut(condition.Message, message.MaxEvent))
+		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", statustext.Cut(condition.Message, statustext.MaxEvent))
 		log.FromContext(ctx).Info("provider changed", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	}
 

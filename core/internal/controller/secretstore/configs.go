@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
 )
 
 // Configs watches the metadata of provider configs: each kind from the moment
@@ -37,7 +37,7 @@ type Configs struct {
 	controllers map[string]controller.Controller
 }
 
-var _ binding.Configs = (*Configs)(nil)
+var _ resolver.Configs = (*Configs)(nil)
 
 // longestWait is how long a worker waits for another's first watch of a kind,
 // which takes milliseconds where nothing is wrong.

@@ -21,10 +21,10 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/retry"
+	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/statustext"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
 )
 
 // staleRetry is how soon a store is looked at again that the cache shows as it
@@ -82,11 +82,11 @@ type Options struct {
 type Reconciler struct {
 	kind     string
 	client   client.Client
-	resolver *binding.Resolver
+	resolver *resolver.Resolver
 	pool     *providerclient.Pool
 	events   events.EventRecorder
 	options  Options
-	backoff  *retry.Backoff
+	backoff  *backoff.Backoff
 	busy     *shares
 
 	mu sync.Mutex
@@ -97,10 +97,10 @@ type Reconciler struct {
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
 // cache.
-func New(kind string, c client.Client, resolver *binding.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
+func New(kind string, c client.Client, resolver *resolver.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
-		backoff:  retry.New(time.Second, time.Minute),
+		backoff:  backoff.New(time.Second, time.Minute),
 		busy:     &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
 		replaced: map[reconcile.Request]string{},
 	}
@@ -118,9 +118,9 @@ type verdict struct {
 
 // Reconcile validates one store.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	store, err := binding.Get(ctx, r.client, binding.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
+	store, err := resolver.Get(ctx, r.client, resolver.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
 	if err != nil {
-		if _, absent := errors.AsType[*binding.DenialError](err); absent {
+		if _, absent := errors.AsType[*resolver.DenialError](err); absent {
 			r.backoff.Forget(request.String())
 			r.wrote(request, "")
 
@@ -173,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // skip says in a store that nobody has looked at that it waits for another
 // operator. What that one writes is left alone.
-func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before client.Object, class string) error {
+func (r *Reconciler) skip(ctx context.Context, store *resolver.Store, before client.Object, class string) error {
 	ready := store.Ready()
 	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == store.Object.GetGeneration()) {
 		return nil
@@ -187,10 +187,10 @@ func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before clie
 
 // validate binds the store and asks its provider. It updates the store's
 // status but for the condition.
-func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict {
+func (r *Reconciler) validate(ctx context.Context, store *resolver.Store) verdict {
 	bound, err := r.resolver.Bind(ctx, store)
 	if err != nil {
-		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
+		if denial, ok := errors.AsType[*resolver.DenialError](err); ok {
 			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message, retry: denial.Retry}
 		}
 
@@ -222,13 +222,13 @@ func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict
 	}
 }
 
-func (r *Reconciler) report(ctx context.Context, store *binding.Store, before client.Object, result verdict) error {
+func (r *Reconciler) report(ctx context.Context, store *resolver.Store, before client.Object, result verdict) error {
 	text := result.message
 	if len(result.warnings) > 0 {
 		text += "; warnings: " + strings.Join(result.warnings, "; ")
 	}
 
-	text = message.Cut(text, message.MaxCondition)
+	text = statustext.Cut(text, statustext.MaxCondition)
 
 	was := store.Ready()
 	changed := was == nil || was.Status != result.status || was.Reason != result.reason
@@ -248,7 +248,7 @@ func (r *Reconciler) report(ctx context.Context, store *binding.Store, before cl
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", message.Cut(text, message.MaxEvent))
+		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", statustext.Cut(text, statustext.MaxEvent))
 		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", text)
 	}
 

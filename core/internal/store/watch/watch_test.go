@@ -1,0 +1,343 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/source"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const patience = 10 * time.Second
+
+// store is one that the test lets tell of changes.
+type store struct {
+	name string
+	// opened gets each watch that begins; it ends when its notices are closed.
+	opened chan chan source.Notice
+	err    error
+}
+
+func newStore(name string) *store {
+	return &store{name: name, opened: make(chan chan source.Notice, 10)}
+}
+
+func (s *store) Watched() string { return s.name }
+
+func (s *store) Watch(ctx context.Context, tell func(source.Notice) error) error {
+	notices := make(chan source.Notice)
+	s.opened <- notices
+
+	for {
+		select {
+		case n, ok := <-notices:
+			if !ok {
+				return s.err
+			}
+
+			if err := tell(n); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *store) want(keys ...string) Want {
+	return Want{Name: s.name, Keys: keys, Open: func(context.Context) (source.Watcher, error) { return s, nil }}
+}
+
+func (s *store) next(t *testing.T) chan source.Notice {
+	t.Helper()
+
+	select {
+	case notices := <-s.opened:
+		return notices
+	case <-time.After(patience):
+		t.Fatal("the store is not watched")
+
+		return nil
+	}
+}
+
+// world is Notices and whom they have told.
+type world struct {
+	*Notices
+
+	mu   sync.Mutex
+	told []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+
+	w := &world{}
+	w.Notices = New(func(names ...types.NamespacedName) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+
+		for _, name := range names {
+			w.told = append(w.told, name.Name)
+		}
+	})
+	w.pauses = pauses{shortest: time.Millisecond, longest: 10 * time.Millisecond, refused: time.Hour}
+
+	t.Cleanup(w.Stop)
+
+	return w
+}
+
+// take gives whom was told of since the last time.
+func (w *world) take() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	told := w.told
+	w.told = nil
+	slices.Sort(told)
+
+	return told
+}
+
+func named(name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: "ns", Name: name}
+}
+
+// say tells a notice, and returns when it was dealt with: a second one, which
+// is of nothing and concerns nobody, also no finder, is taken only then.
+func say(notices chan source.Notice, n source.Notice) {
+	notices <- n
+	notices <- source.Notice{}
+}
+
+func TestTellsWhoReadsTheKey(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	w.Want(named("a"), s.want("one", "two"))
+	w.Want(named("b"), s.want("two"))
+	w.Want(named("c"), s.want("three"))
+	w.Want(named("d"), Want{Name: "s", Open: s.want().Open})
+
+	notices := s.next(t)
+	say(notices, source.Notice{Stands: true})
+
+	if told := w.take(); len(told) > 0 {
+		t.Errorf("what nobody has read is not due because a watch stands: %v", told)
+	}
+
+	say(notices, source.Notice{Keys: []string{"nobody's"}})
+
+	// The finder reads any key.
+	if told := w.take(); !slices.Equal(told, []string{"d"}) {
+		t.Errorf("told of a key that only a find can give: %v", told)
+	}
+
+	say(notices, source.Notice{Keys: []string{"two"}})
+
+	if told := w.take(); !slices.Equal(told, []string{"a", "b", "d"}) {
+		t.Errorf("told: %v", told)
+	}
+
+	if !w.Told(named("a")) || w.Told(named("c")) {
+		t.Error("the mark is not where it belongs")
+	}
+
+	mark := w.Reading(named("a"))
+
+	if mark.Told.IsZero() {
+		t.Error("a read does not learn when it was told of the change")
+	}
+
+	if !w.Told(named("a")) {
+		t.Error("a read that may fail takes the mark away")
+	}
+
+	w.Synced(named("a"), mark)
+
+	if w.Told(named("a")) {
+		t.Error("a mark outlives the sync")
+	}
+
+	mark = w.Reading(named("a"))
+
+	if !mark.Told.IsZero() {
+		t.Error("a read learns of a change that was read before")
+	}
+
+	say(notices, source.Notice{Keys: []string{"one"}})
+	w.take()
+	w.Synced(named("a"), mark)
+
+	if !w.Told(named("a")) {
+		t.Error("what was told during a read is lost")
+	}
+
+	if len(s.opened) > 0 {
+		t.Error("a second watch of one store")
+	}
+
+	say(notices, source.Notice{Resync: true})
+
+	if told := w.take(); !slices.Equal(told, []string{"a", "b", "c", "d"}) {
+		t.Errorf("a resync tells %v", told)
+	}
+}
+
+// What was read before the watch stood may have changed in between.
+func TestWhatWasReadBeforeTheWatchStoodIsReadAgain(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	w.Want(named("a"), s.want("one"))
+	w.Want(named("b"), s.want("one"))
+	w.Reading(named("a"))
+
+	say(s.next(t), source.Notice{Stands: true})
+
+	if told := w.take(); !slices.Equal(told, []string{"a"}) {
+		t.Errorf("told: %v", told)
+	}
+}
+
+// A gap between two watches hides changes.
+func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	s.err = errors.New("the provider went away")
+	w.Want(named("a"), s.want("one"))
+
+	first := s.next(t)
+	say(first, source.Notice{Stands: true})
+	close(first)
+
+	say(s.next(t), source.Notice{Stands: true})
+
+	if told := w.take(); !slices.Equal(told, []string{"a"}) {
+		t.Errorf("told after the gap: %v", told)
+	}
+}
+
+// A login that may not watch may not watch in a second's time either.
+func TestARefusedWatchIsLeftAlone(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	s.err = &providerclient.Error{Code: codes.PermissionDenied}
+	w.Want(named("a"), s.want("one"))
+	close(s.next(t))
+
+	select {
+	case <-s.opened:
+		t.Error("a watch that was refused is tried again at once")
+	case <-time.After(50 * time.Millisecond):
+	}
+}
+
+// Who wanted the watch last may no longer use the store; others may.
+func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	s.err = errors.New("the provider went away")
+
+	denied := s.want("one")
+	denied.Open = func(context.Context) (source.Watcher, error) {
+		return nil, errors.New("the namespace is not served any more")
+	}
+
+	w.Want(named("b"), s.want("one"))
+	first := s.next(t)
+	w.Want(named("a"), denied)
+	say(first, source.Notice{Stands: true})
+	close(first)
+
+	say(s.next(t), source.Notice{Stands: true})
+
+	if told := w.take(); !slices.Contains(told, "b") {
+		t.Errorf("told after the gap: %v", told)
+	}
+}
+
+// One answer of a broken provider must not keep all others waiting.
+func TestALargeAnswerIsCheap(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	keys := make([]string, 10_000)
+
+	for i := range keys {
+		keys[i] = fmt.Sprintf("key-of-nobody-%05d", i)
+	}
+
+	for i := range 5_000 {
+		w.Want(named(fmt.Sprintf("es-%d", i)), s.want("a", "b", "c", "d", "e"))
+	}
+
+	notices := s.next(t)
+	began := time.Now()
+
+	say(notices, source.Notice{Keys: keys})
+
+	if took := time.Since(began); took > 300*time.Millisecond {
+		t.Errorf("it took %s", took)
+	}
+}
+
+func TestAWatchThatNobodyWantsEnds(t *testing.T) {
+	w, s, other := newWorld(t), newStore("s"), newStore("other")
+	w.Want(named("a"), s.want("one"))
+	w.Want(named("b"), s.want("one"))
+
+	notices := s.next(t)
+
+	w.Want(named("a"), other.want("one"))
+	other.next(t)
+	say(notices, source.Notice{Keys: []string{"one"}})
+
+	if told := w.take(); !slices.Equal(told, []string{"b"}) {
+		t.Errorf("who wants another store is told of this one: %v", told)
+	}
+
+	w.Forget(named("b"))
+
+	deadline := time.After(patience)
+
+	for {
+		select {
+		case notices <- source.Notice{}: // it may take one more
+		case <-deadline:
+			t.Fatal("the watch goes on")
+		default:
+			w.Notices.mu.Lock()
+			left := len(w.watches)
+			w.Notices.mu.Unlock()
+
+			if left == 1 {
+				return
+			}
+		}
+	}
+}
+
+// A provider that cries wolf must not cost a sync per cry.
+func TestAWatchIsBounded(t *testing.T) {
+	w, s := newWorld(t), newStore("s")
+	w.Want(named("a"), s.want("one"))
+
+	notices := s.next(t)
+	done := time.After(2 * time.Second)
+
+	for crying := true; crying; {
+		select {
+		case notices <- source.Notice{Keys: []string{"one"}}:
+		case <-done:
+			crying = false
+		}
+	}
+
+	if asked := len(w.take()); asked > toldAtOnce+3*told || asked < toldAtOnce {
+		t.Errorf("%d syncs were asked for", asked)
+	}
+}
