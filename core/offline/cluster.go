@@ -16,8 +16,8 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/store/resolver"
-	"github.com/external-secrets/eso/core/internal/store/source"
 	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // Cluster is read only. Its scheme knows secretstore.external-secrets.io.
@@ -74,7 +74,7 @@ func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, clas
 		cluster: cluster, namespace: es.Namespace, class: class,
 		// Whether a socket or an address is allowed is for the operator's
 		// flags to say: the store's condition tells.
-		resolver: resolver.NewResolver(cluster, kinds{cluster.RESTMapper()}, resolver.Policy{SocketDir: "/"}),
+		binder: resolver.NewBinder(cluster, resolver.ListedRegistrations{Reader: cluster}, kinds{cluster.RESTMapper()}, resolver.Policy{SocketDir: "/"}),
 	}
 
 	stores := plan.Stores(es)
@@ -91,7 +91,7 @@ func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, clas
 
 // fieldOf a store: where the ExternalSecret names it.
 func fieldOf(es *esv1.ExternalSecret, store Store) string {
-	if p, err := plan.New(es); err == nil {
+	if p, err := plan.New(es, nil); err == nil {
 		for _, batch := range p.Batches {
 			if batch.Store == store {
 				return batch.Field
@@ -117,7 +117,7 @@ type examination struct {
 	cluster   Cluster
 	namespace string
 	class     string
-	resolver  *resolver.Resolver
+	binder    *resolver.Binder
 }
 
 // store fills in a state.
@@ -126,9 +126,9 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		state.Obstacles = append(state.Obstacles, Obstacle{Object: object, Reason: reason, Message: message})
 	}
 
-	served := source.Registry{v2alpha1.GroupVersion.String(): nil}
-	if _, err := served.Opener(state.Store, field); err != nil {
-		blocked(state.Store.String(), ReasonUnserved, err.Error())
+	served := store.Resolvers{v2alpha1.GroupVersion.String(): nil}
+	if _, ok := served[state.Store.APIVersion]; !ok {
+		blocked(state.Store.String(), ReasonUnserved, served.Unserved(state.Store, field).Error())
 
 		return
 	}
@@ -161,7 +161,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		return
 	}
 
-	if err := e.resolver.Admit(ctx, s, e.namespace); err != nil {
+	if err := e.binder.Admit(ctx, s, e.namespace); err != nil {
 		blocked(key.String(), reasonOf(err, ReasonNotAdmitted), err.Error())
 	}
 
@@ -176,7 +176,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 	ref := s.Spec.ProviderConfig.ProviderRef
 	state.Config = fmt.Sprintf("%s %q", ref.Kind, ref.Name)
 
-	bound, err := e.resolver.Bind(ctx, s)
+	bound, err := e.binder.Bind(ctx, s)
 
 	switch {
 	case err == nil:
@@ -226,7 +226,7 @@ func (e *examination) provider(ctx context.Context, state *StoreState, s *resolv
 }
 
 func isDenial(err error) bool {
-	_, ok := errors.AsType[*resolver.DenialError](err)
+	_, ok := errors.AsType[*store.DenialError](err)
 
 	return ok
 }
@@ -234,7 +234,7 @@ func isDenial(err error) bool {
 // reasonOf what forbids something; fallback where it is a denial of no reason
 // of its own.
 func reasonOf(err error, fallback string) string {
-	denial, ok := errors.AsType[*resolver.DenialError](err)
+	denial, ok := errors.AsType[*store.DenialError](err)
 
 	switch {
 	case !ok:

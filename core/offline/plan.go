@@ -7,6 +7,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // What plans are made of.
@@ -18,11 +19,11 @@ type (
 	// Entry is one entry of data or dataFrom.
 	Entry = plan.Entry
 	// Store names a store.
-	Store = plan.Store
+	Store = store.Reference
 	// Read is one read of a store.
-	Read = plan.Read
+	Read = store.Read
 	// Find asks a store for every secret that matches.
-	Find = plan.Find
+	Find = store.Find
 	// Object holds templates.
 	Object = plan.Object
 	// Policies of a target, with its name and kind.
@@ -39,7 +40,7 @@ const (
 
 // NewPlan makes the plan of an ExternalSecret. What is wrong with the object is
 // an error that Problems takes apart.
-func NewPlan(es *esv1.ExternalSecret) (*Plan, error) { return plan.New(es) }
+func NewPlan(es *esv1.ExternalSecret) (*Plan, error) { return plan.New(es, nil) }
 
 // Problems are what a NewPlan that failed has found, one by one.
 func Problems(err error) []string {

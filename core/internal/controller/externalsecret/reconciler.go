@@ -18,10 +18,10 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
+	"github.com/external-secrets/eso/core/generator"
 	"github.com/external-secrets/eso/core/internal/metrics"
 	"github.com/external-secrets/eso/core/internal/queue/admission"
 	"github.com/external-secrets/eso/core/internal/queue/backoff"
-	"github.com/external-secrets/eso/core/internal/store/source"
 	"github.com/external-secrets/eso/core/internal/store/watch"
 	"github.com/external-secrets/eso/core/internal/sync/apply"
 	"github.com/external-secrets/eso/core/internal/sync/fetch"
@@ -29,6 +29,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/sync/plan"
 	"github.com/external-secrets/eso/core/internal/sync/render"
 	"github.com/external-secrets/eso/core/internal/sync/report"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -68,14 +69,15 @@ type Dependencies struct {
 	Client client.Client
 	// Direct reads from the API server.
 	Direct client.Reader
-	// Openers of stores.
-	Openers source.Registry
+	// Stores and Generators are resolved by apiVersion.
+	Stores     store.Resolvers
+	Generators generator.Resolvers
 	// Renderer of targets.
 	Renderer *render.Renderer
 	// Reporter of what became of a sync.
 	Reporter *report.Reporter
-	// Meter counts.
-	Meter *metrics.Recorder
+	// Metrics of syncs.
+	Metrics *metrics.Recorder
 }
 
 // Reconciler syncs ExternalSecrets.
@@ -83,6 +85,7 @@ type Reconciler struct {
 	Dependencies
 
 	options    Options
+	fetcher    *fetch.Fetcher
 	secrets    *apply.Secrets
 	manifests  *apply.Manifests
 	kinds      *kinds
@@ -104,6 +107,7 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 	r := &Reconciler{
 		Dependencies: dependencies,
 		options:      options,
+		fetcher:      fetch.New(dependencies.Stores, dependencies.Generators),
 		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
 		backoff:      backoff.New(time.Second, 7*time.Minute),
@@ -124,6 +128,8 @@ type attempt struct {
 	es   *esv1.ExternalSecret
 	name types.NamespacedName
 	plan *plan.Plan
+	// stores that the ExternalSecret refers to, resolved once.
+	stores fetch.Stores
 	// target writes and judges the target.
 	target apply.Writer
 	// current is the target as far as it is known; nil where there is none.
@@ -174,6 +180,11 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	s.es, s.target = es, r.writer(es)
 	r.kinds.want(s.name, plan.TargetOf(es).Manifest)
 
+	var err error
+	if s.stores, err = r.fetcher.Resolve(ctx, plan.Stores(es), es.Namespace); err != nil {
+		return reconcile.Result{}, err
+	}
+
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
 		r.notices.Want(s.name)
@@ -181,7 +192,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return reconcile.Result{}, err
 	}
 
-	if s.plan, err = plan.New(es); err != nil {
+	if s.plan, err = plan.New(es, r.Generators.Serves); err != nil {
 		r.notices.Want(s.name)
 
 		return r.failed(ctx, s, err)
@@ -205,7 +216,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
-	r.listen(ctx, s)
+	r.listen(s)
 
 	due := plan.Decide(es, r.state(s))
 	if due.Now {
@@ -270,19 +281,9 @@ func (r *Reconciler) state(s *attempt) plan.State {
 // skip leaves an ExternalSecret to another operator where one of its stores
 // does.
 func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
-	for _, store := range plan.Stores(s.es) {
-		opener, ok := r.Openers[store.APIVersion]
-		if !ok {
-			continue
-		}
-
-		class, err := opener.Class(ctx, store, s.es.Namespace)
-		if err != nil {
-			return false, err
-		}
-
-		if class != "" && class != r.options.Class {
-			return true, r.Reporter.Skipped(ctx, s.es, store.String(), class)
+	for _, reference := range plan.Stores(s.es) {
+		if class := s.stores[reference].Class; class != "" && class != r.options.Class {
+			return true, r.Reporter.Skipped(ctx, s.es, reference.String(), class)
 		}
 	}
 
@@ -311,28 +312,21 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 // listen has the stores watched whose backends tell of changes, for an
 // ExternalSecret that refreshes at all. A store that cannot be watched now is
 // read by the interval.
-func (r *Reconciler) listen(ctx context.Context, s *attempt) {
+func (r *Reconciler) listen(s *attempt) {
 	var wants []watch.Want
 
 	if plan.Refreshes(s.es) {
 		for _, batch := range s.plan.Batches {
-			watchers, ok := r.Openers[batch.Store.APIVersion].(source.Watchers)
-			if !ok {
+			watcher := s.stores[batch.Store].Watcher
+			if watcher == nil {
 				continue
 			}
 
-			// Kept for long: it holds on to nothing else of the attempt.
-			store, namespace := batch.Store, s.es.Namespace
-			open := func(ctx context.Context) (source.Watcher, error) {
-				return watchers.Watcher(ctx, store, namespace)
-			}
+			// This function is kept for long and must not retain the rest of s.
+			reference, namespace := batch.Store, s.es.Namespace
+			open := func(ctx context.Context) (store.Watcher, error) { return r.fetcher.Watcher(ctx, reference, namespace) }
 
-			watcher, err := open(ctx)
-			if err != nil || watcher == nil {
-				continue
-			}
-
-			wants = append(wants, watch.Want{Name: watcher.Watched(), Open: open, Keys: keysOf(batch)})
+			wants = append(wants, watch.Want{Name: watcher.Name(), Open: open, Keys: keysOf(batch)})
 		}
 	}
 
@@ -379,18 +373,8 @@ func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result,
 func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 	var revisions []string
 
-	for _, store := range plan.Stores(s.es) {
-		opener, ok := r.Openers[store.APIVersion]
-		if !ok {
-			continue
-		}
-
-		revision, err := opener.Revision(ctx, store, s.es.Namespace)
-		if err != nil {
-			return err
-		}
-
-		revisions = append(revisions, fmt.Sprintf("%s/%s/%s=%s", store.APIVersion, store.Kind, store.Name, revision))
+	for reference, snapshot := range s.stores {
+		revisions = append(revisions, fmt.Sprintf("%s/%s/%s=%s", reference.APIVersion, reference.Kind, reference.Name, snapshot.Revision))
 	}
 
 	s.objects = render.Objects{}
@@ -442,7 +426,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	switch {
 	case errors.Is(err, errBusy):
-		r.Meter.Parked()
+		r.Metrics.Parked()
 
 		return again(s.es, parkedRetry), nil
 	case err != nil:
@@ -474,11 +458,11 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	}
 
 	if due.Repair {
-		r.Meter.Repaired()
+		r.Metrics.Repaired()
 	}
 
 	r.backoff.Forget(s.name.String())
-	r.Meter.Synced(s.name, r.now().Sub(s.began), false)
+	r.Metrics.Synced(s.name, r.now().Sub(s.began), false)
 
 	if err := r.Reporter.Synced(ctx, s.es, result); err != nil {
 		return reconcile.Result{}, err
@@ -521,7 +505,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 		return fetch.Values(s.plan, last), time.Time{}, nil
 	}
 
-	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
+	opened := r.fetcher.Open(s.plan, s.stores, s.es.Namespace)
 
 	priority := urgency(s.es, changed)
 	if due.Periodic {
@@ -530,7 +514,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	s.entered = true
 
-	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Lanes()))
+	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Flows()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
@@ -577,13 +561,13 @@ func (s *attempt) since(due plan.Due) time.Time {
 // lanes gives stores and providers their shares of the workers: an eighth to
 // each store, and more while others leave them idle; three quarters to each
 // provider.
-func (r *Reconciler) lanes(busy []source.Lane) []admission.Lane {
-	lanes := make([]admission.Lane, 0, 2*len(busy))
+func (r *Reconciler) lanes(flows []store.Flow) []admission.Lane {
+	lanes := make([]admission.Lane, 0, 2*len(flows))
 
-	for _, lane := range busy {
+	for _, flow := range flows {
 		lanes = append(lanes,
-			admission.Lane{Name: "provider " + lane.Provider, Share: max(1, r.options.Concurrent*3/4)},
-			admission.Lane{Name: "store " + lane.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
+			admission.Lane{Name: "provider " + flow.Provider, Share: max(1, r.options.Concurrent*3/4)},
+			admission.Lane{Name: "store " + flow.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
 		)
 	}
 
@@ -625,7 +609,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 		pause = r.backoff.Next(s.name.String(), after)
 	}
 
-	r.Meter.Synced(s.name, r.now().Sub(s.began), true)
+	r.Metrics.Synced(s.name, r.now().Sub(s.began), true)
 	log.FromContext(ctx).Info("cannot sync", "error", failure.Error(), "again", pause.String())
 
 	if err := r.Reporter.Failed(ctx, s.es, failure, pause); err != nil {
@@ -670,7 +654,7 @@ func (r *Reconciler) forget(name types.NamespacedName) {
 	r.written.forget(name)
 	r.references.Want(name)
 	r.notices.Forget(name)
-	r.Meter.Forget(name)
+	r.Metrics.Forget(name)
 }
 
 // release lets a deleted ExternalSecret go. Its target goes with it by its

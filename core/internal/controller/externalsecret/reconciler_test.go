@@ -14,12 +14,12 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
 	"github.com/external-secrets/eso/core/internal/metrics"
-	"github.com/external-secrets/eso/core/internal/store/source"
 	"github.com/external-secrets/eso/core/internal/store/watch"
 	"github.com/external-secrets/eso/core/internal/sync/apply"
 	"github.com/external-secrets/eso/core/internal/sync/fetch"
 	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // Of an ExternalSecret that is gone nothing is kept, its values above all, and
@@ -33,7 +33,7 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 	}
 
 	objects := fake.NewClientBuilder().WithScheme(scheme).Build()
-	r := New(Dependencies{Client: objects, Meter: metrics.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r := New(Dependencies{Client: objects, Metrics: metrics.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
 	r.references = objectwatch.New(nil, nil, func(objectwatch.Key) {})
 	r.kinds = kindsOf(nil, nil)
 
@@ -41,7 +41,7 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 	r.queue.queue = q
 
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
-	lanes := r.lanes([]source.Lane{{Provider: "p", Store: "s"}})
+	lanes := r.lanes([]store.Flow{{Provider: "p", Store: "s"}})
 
 	leave, ok := r.busy.Enter(named("busy"), changed, lanes)
 	if !ok {
@@ -54,7 +54,7 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 		}
 	}
 
-	r.memory.Remember(named("gone"), "1", fetch.Answers{{source.Result{Value: []byte("value")}}})
+	r.memory.Remember(named("gone"), "1", fetch.Answers{{store.Result{Value: []byte("value")}}})
 	leave()
 
 	if len(q.added) != 1 || q.added["gone"] != first {

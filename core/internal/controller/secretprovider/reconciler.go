@@ -31,6 +31,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/statustext"
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
 	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -45,7 +46,7 @@ const (
 // Reconciler keeps registrations.
 type Reconciler struct {
 	client       client.Client
-	resolver     *resolver.Resolver
+	resolver     *resolver.Binder
 	pool         *providerclient.Pool
 	certificates certificates
 	events       events.EventRecorder
@@ -55,7 +56,7 @@ type Reconciler struct {
 // New makes a reconciler. c reads from a cache, direct from the API server.
 // Connections to the allowed endpoints are kept without a registration.
 func New(
-	c, direct client.Client, resolver *resolver.Resolver, pool *providerclient.Pool, a *ca.Authority,
+	c, direct client.Client, resolver *resolver.Binder, pool *providerclient.Pool, a *ca.Authority,
 	recorder events.EventRecorder, allowed []providerclient.Endpoint,
 ) *Reconciler {
 	return &Reconciler{
@@ -114,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		condition := failed(v2alpha1.ReasonInvalidRegistration, err.Error())
 
-		if denial, ok := errors.AsType[*resolver.DenialError](err); ok {
+		if denial, ok := errors.AsType[*store.DenialError](err); ok {
 			condition.Reason = denial.Reason
 		}
 
@@ -264,7 +265,7 @@ func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.
 
 // reasonOf a provider's failure to answer.
 func reasonOf(err error) string {
-	var typed *providerclient.Error
+	var typed *store.Error
 
 	switch {
 	case !errors.As(err, &typed):

@@ -25,6 +25,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/statustext"
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
 	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // staleRetry is how soon a store is looked at again that the cache shows as it
@@ -82,7 +83,7 @@ type Options struct {
 type Reconciler struct {
 	kind     string
 	client   client.Client
-	resolver *resolver.Resolver
+	resolver *resolver.Binder
 	pool     *providerclient.Pool
 	events   events.EventRecorder
 	options  Options
@@ -97,7 +98,7 @@ type Reconciler struct {
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
 // cache.
-func New(kind string, c client.Client, resolver *resolver.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
+func New(kind string, c client.Client, resolver *resolver.Binder, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
 		backoff:  backoff.New(time.Second, time.Minute),
@@ -118,9 +119,9 @@ type verdict struct {
 
 // Reconcile validates one store.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	store, err := resolver.Get(ctx, r.client, resolver.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
+	s, err := resolver.Get(ctx, r.client, resolver.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
 	if err != nil {
-		if _, absent := errors.AsType[*resolver.DenialError](err); absent {
+		if _, absent := errors.AsType[*store.DenialError](err); absent {
 			r.backoff.Forget(request.String())
 			r.wrote(request, "")
 
@@ -130,33 +131,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 
-	if store.Object.GetDeletionTimestamp() != nil {
+	if s.Object.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
 	}
 
 	// What the cache shows is older than what was written last: compared with
 	// that, a change back would look like none.
-	if r.behind(request, store.Object.GetResourceVersion()) {
+	if r.behind(request, s.Object.GetResourceVersion()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	before, _ := store.Object.DeepCopyObject().(client.Object)
+	before, _ := s.Object.DeepCopyObject().(client.Object)
 
-	if class := store.Spec.Controller; class != "" && class != r.options.Class {
-		return reconcile.Result{}, r.skip(ctx, store, before, class)
+	if class := s.Spec.Controller; class != "" && class != r.options.Class {
+		return reconcile.Result{}, r.skip(ctx, s, before, class)
 	}
 
 	// A provider, or a backend, that hangs must not keep all workers from the
 	// stores of other tenants.
-	tenant := cmp.Or(request.Namespace, store.Spec.ProviderConfig.ProviderRef.Namespace)
+	tenant := cmp.Or(request.Namespace, s.Spec.ProviderConfig.ProviderRef.Namespace)
 	if !r.busy.take(tenant) {
 		return reconcile.Result{RequeueAfter: busyRetry}, nil
 	}
 	defer r.busy.give(tenant)
 
-	result := r.validate(ctx, store)
+	result := r.validate(ctx, s)
 
-	interval := max(store.RefreshInterval(r.options.RefreshInterval), shortestInterval)
+	interval := max(s.RefreshInterval(r.options.RefreshInterval), shortestInterval)
 	if result.retry {
 		interval = min(interval, r.backoff.Next(request.String(), 0))
 		result.message += "; next try in " + interval.Round(time.Second/10).String()
@@ -164,7 +165,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.backoff.Forget(request.String())
 	}
 
-	if err := r.report(ctx, store, before, result); err != nil {
+	if err := r.report(ctx, s, before, result); err != nil {
 		return reconcile.Result{}, err
 	}
 
@@ -173,13 +174,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // skip says in a store that nobody has looked at that it waits for another
 // operator. What that one writes is left alone.
-func (r *Reconciler) skip(ctx context.Context, store *resolver.Store, before client.Object, class string) error {
-	ready := store.Ready()
-	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == store.Object.GetGeneration()) {
+func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, class string) error {
+	ready := s.Ready()
+	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == s.Object.GetGeneration()) {
 		return nil
 	}
 
-	return r.report(ctx, store, before, verdict{
+	return r.report(ctx, s, before, verdict{
 		status: metav1.ConditionUnknown, reason: v2alpha1.ReasonOtherController,
 		message: fmt.Sprintf("spec.controller is %q: this operator serves class %q and leaves the store to another one", class, r.options.Class),
 	})
@@ -187,19 +188,19 @@ func (r *Reconciler) skip(ctx context.Context, store *resolver.Store, before cli
 
 // validate binds the store and asks its provider. It updates the store's
 // status but for the condition.
-func (r *Reconciler) validate(ctx context.Context, store *resolver.Store) verdict {
-	bound, err := r.resolver.Bind(ctx, store)
+func (r *Reconciler) validate(ctx context.Context, s *resolver.Store) verdict {
+	bound, err := r.resolver.Bind(ctx, s)
 	if err != nil {
-		if denial, ok := errors.AsType[*resolver.DenialError](err); ok {
+		if denial, ok := errors.AsType[*store.DenialError](err); ok {
 			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message, retry: denial.Retry}
 		}
 
 		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
 	}
 
-	store.Status.Revision = bound.Revision
-	store.Status.Capabilities = bound.Capabilities
-	store.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
+	s.Status.Revision = bound.Revision
+	s.Status.Capabilities = bound.Capabilities
+	s.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
 
 	client, err := r.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
@@ -222,7 +223,7 @@ func (r *Reconciler) validate(ctx context.Context, store *resolver.Store) verdic
 	}
 }
 
-func (r *Reconciler) report(ctx context.Context, store *resolver.Store, before client.Object, result verdict) error {
+func (r *Reconciler) report(ctx context.Context, s *resolver.Store, before client.Object, result verdict) error {
 	text := result.message
 	if len(result.warnings) > 0 {
 		text += "; warnings: " + strings.Join(result.warnings, "; ")
@@ -230,15 +231,15 @@ func (r *Reconciler) report(ctx context.Context, store *resolver.Store, before c
 
 	text = statustext.Cut(text, statustext.MaxCondition)
 
-	was := store.Ready()
+	was := s.Ready()
 	changed := was == nil || was.Status != result.status || was.Reason != result.reason
 
-	meta.SetStatusCondition(&store.Status.Conditions, metav1.Condition{
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
 		Type: v2alpha1.ConditionReady, Status: result.status, Reason: result.reason, Message: text,
-		ObservedGeneration: store.Object.GetGeneration(),
+		ObservedGeneration: s.Object.GetGeneration(),
 	})
 
-	if equality.Semantic.DeepEqual(before, store.Object) {
+	if equality.Semantic.DeepEqual(before, s.Object) {
 		return nil
 	}
 
@@ -248,12 +249,12 @@ func (r *Reconciler) report(ctx context.Context, store *resolver.Store, before c
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", statustext.Cut(text, statustext.MaxEvent))
+		r.events.Eventf(s.Object, nil, kind, result.reason, "Validate", "%s", statustext.Cut(text, statustext.MaxEvent))
 		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", text)
 	}
 
-	if err := r.client.Status().Patch(ctx, store.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot write the status of %s: %w", store.Key(), err)
+	if err := r.client.Status().Patch(ctx, s.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of %s: %w", s.Key(), err)
 	}
 
 	r.wrote(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}, before.GetResourceVersion())

@@ -16,6 +16,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -59,7 +60,7 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 	began, code := time.Now(), codes.OK
 
 	defer func() {
-		if typed, ok := errors.AsType[*Error](err); ok {
+		if typed, ok := errors.AsType[*store.Error](err); ok {
 			code = typed.Code
 		}
 
@@ -71,7 +72,7 @@ func (c *Client) call(ctx context.Context, method string, timeout time.Duration,
 
 	release, err := c.conn.acquire(ctx)
 	if err != nil {
-		return &Error{Code: codes.ResourceExhausted, Reason: reasonOwnLimit, Message: err.Error(), RequestID: requestID}
+		return &store.Error{Code: codes.ResourceExhausted, Reason: reasonOwnLimit, Message: err.Error(), RequestID: requestID}
 	}
 	defer release()
 
@@ -108,7 +109,7 @@ func (c *Client) identified(ctx context.Context, requestID string) (with context
 
 	bearer, err := c.tokens.Token(ctx, c.who)
 	if err != nil {
-		return nil, "", &Error{Code: codes.Unauthenticated, Reason: pb.ReasonCallerRefused, Message: clean(err.Error()), RequestID: requestID}
+		return nil, "", &store.Error{Code: codes.Unauthenticated, Reason: pb.ReasonCallerRefused, Message: clean(err.Error()), RequestID: requestID}
 	}
 
 	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), bearer, nil
@@ -116,7 +117,7 @@ func (c *Client) identified(ctx context.Context, requestID string) (with context
 
 // failed makes the failure of a call an Error. A token that was refused is got
 // anew for the next call.
-func (c *Client) failed(requestID, shown string, err error) *Error {
+func (c *Client) failed(requestID, shown string, err error) *store.Error {
 	typed := callError(c.endpoint, requestID, err)
 	if typed.Reason == pb.ReasonCallerRefused && !c.who.None() {
 		c.tokens.Forget(c.who, shown)
@@ -212,43 +213,25 @@ func (c *Client) Validate(ctx context.Context, call *pb.CallContext) (*pb.Valida
 	return verdict, nil
 }
 
-// Read asks for one secret.
+// Read is a read of a secret, and what the caller knows of it.
 type Read struct {
-	// Map asks for every key of the secret; else one value is asked for.
-	Map bool
-	// Key, Property and Version of the secret.
-	Key, Property, Version string
-	// Metadata asks for the secret's metadata in place of its value.
-	Metadata bool
-	// KnownRevision is the revision of the answer that the caller has; where it
-	// is the current one, the value need not travel. Empty means none.
-	KnownRevision string
-}
+	store.Read
 
-// Result answers a Read.
-type Result struct {
-	// Value answers a read of a value.
-	Value []byte
-	// Map answers a read of a map.
-	Map map[string][]byte
-	// NotModified says that the caller's KnownRevision is the current one.
-	NotModified bool
-	// Revision of what was read; empty where the backend has none.
-	Revision string
-	// Err says why there is neither.
-	Err *Error
+	// KnownRevision is the revision of the result that the caller has kept; where
+	// it is current, the value need not be sent. Empty means none.
+	KnownRevision string
 }
 
 // Read performs a batch of reads, in as many calls as the provider's limits
 // need. The results are in the order of the reads; an error is that of the
 // whole batch.
-func (c *Client) Read(ctx context.Context, call *pb.CallContext, reads []Read) ([]Result, error) {
+func (c *Client) Read(ctx context.Context, call *pb.CallContext, reads []Read) ([]store.Result, error) {
 	size := defaultBatch
 	if limit := int(c.conn.maxBatch.Load()); limit > 0 {
 		size = min(size, limit)
 	}
 
-	results := make([]Result, 0, len(reads))
+	results := make([]store.Result, 0, len(reads))
 
 	for batch := range slices.Chunk(reads, size) {
 		answered, err := c.readSplit(ctx, call, batch)
@@ -263,10 +246,10 @@ func (c *Client) Read(ctx context.Context, call *pb.CallContext, reads []Read) (
 }
 
 // readSplit halves a batch whose answer exceeds what one message may hold.
-func (c *Client) readSplit(ctx context.Context, call *pb.CallContext, reads []Read) ([]Result, error) {
+func (c *Client) readSplit(ctx context.Context, call *pb.CallContext, reads []Read) ([]store.Result, error) {
 	results, err := c.readBatch(ctx, call, reads)
 
-	typed, ok := errors.AsType[*Error](err)
+	typed, ok := errors.AsType[*store.Error](err)
 	if !ok || typed.Reason != pb.ReasonTooLarge || len(reads) == 1 {
 		return results, err
 	}
@@ -286,7 +269,7 @@ func (c *Client) readSplit(ctx context.Context, call *pb.CallContext, reads []Re
 	return append(first, second...), nil
 }
 
-func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Read) ([]Result, error) {
+func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Read) ([]store.Result, error) {
 	call, _ = proto.Clone(call).(*pb.CallContext)
 	call.RequestId = NewRequestID()
 	request := &pb.GetSecretsRequest{Context: call}
@@ -323,12 +306,12 @@ func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Re
 }
 
 // match puts answers to questions, and refuses answers that nobody asked for.
-func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]Result, error) {
+func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]store.Result, error) {
 	if len(answers) != len(reads) {
 		return nil, breach(requestID, "%d results to %d reads", len(answers), len(reads))
 	}
 
-	results := make([]Result, len(reads))
+	results := make([]store.Result, len(reads))
 	answered := make([]bool, len(reads))
 
 	for _, answer := range answers {

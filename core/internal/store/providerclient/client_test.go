@@ -33,6 +33,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/identity/address"
 	"github.com/external-secrets/eso/core/internal/identity/mtls"
 	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -219,15 +220,15 @@ func TestReadMatchesAnswersToQuestions(t *testing.T) {
 		}}, nil
 	}})
 
-	got, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "a"}, {Key: "b", Map: true}, {Key: "c"}})
+	got, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "a"}}, {Read: store.Read{Key: "b", Map: true}}, {Read: store.Read{Key: "c"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	requestID := got[2].Err.RequestID
-	want := []Result{
+	want := []store.Result{
 		{Value: []byte("\x00v")}, {Map: map[string][]byte{"k": {0, 0xff}}},
-		{Err: &Error{Code: codes.NotFound, Reason: "NOT_FOUND", Message: "no such", Item: true, RetryAfter: time.Minute, RequestID: requestID}},
+		{Err: &store.Error{Code: codes.NotFound, Reason: "NOT_FOUND", Message: "no such", Item: true, RetryAfter: time.Minute, RequestID: requestID}},
 	}
 
 	if diff := cmp.Diff(want, got); diff != "" || requestID == "" {
@@ -265,7 +266,7 @@ func TestReadCutsBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	got, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "a"}, {Key: "b"}, {Key: "c"}})
+	got, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "a"}}, {Read: store.Read{Key: "b"}}, {Read: store.Read{Key: "c"}}})
 	if err != nil || len(got) != 3 || string(got[2].Value) != "c" {
 		t.Errorf("results: %v, %v", got, err)
 	}
@@ -308,9 +309,9 @@ func TestReadDistrustsAnswers(t *testing.T) {
 				return &pb.GetSecretsResponse{Results: c.answers}, nil
 			}})
 
-			_, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "a"}, {Key: "b", Map: true}})
+			_, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "a"}}, {Read: store.Read{Key: "b", Map: true}}})
 
-			typed, ok := errors.AsType[*Error](err)
+			typed, ok := errors.AsType[*store.Error](err)
 			if !ok || !typed.Breach || !strings.Contains(typed.Message, c.want) {
 				t.Errorf("err = %v; want %q", err, c.want)
 			}
@@ -345,31 +346,31 @@ func TestErrorsKeepWhatTheyMean(t *testing.T) {
 	for _, c := range []struct {
 		why  string
 		err  error
-		want *Error
+		want *store.Error
 	}{
 		{
 			"code, reason, scope and pause cross the wire, the pause bounded", detailed(codes.ResourceExhausted, pb.ScopeStore, pb.ErrorDomain),
-			&Error{Code: codes.ResourceExhausted, Reason: "WHY", Message: "what  happened", RetryAfter: time.Hour},
+			&store.Error{Code: codes.ResourceExhausted, Reason: "WHY", Message: "what  happened", RetryAfter: time.Hour},
 		},
 		{
 			"an item's error", detailed(codes.NotFound, pb.ScopeItem, pb.ErrorDomain),
-			&Error{Code: codes.NotFound, Reason: "WHY", Message: "what  happened", RetryAfter: time.Hour, Item: true},
+			&store.Error{Code: codes.NotFound, Reason: "WHY", Message: "what  happened", RetryAfter: time.Hour, Item: true},
 		},
 		{
 			"a NotFound that a proxy or a router made proves nothing", detailed(codes.NotFound, pb.ScopeItem, "elsewhere.example.com"),
-			&Error{Code: codes.NotFound, RetryAfter: time.Hour, Message: "the provider at dns:///host:1 failed: what  happened"},
+			&store.Error{Code: codes.NotFound, RetryAfter: time.Hour, Message: "the provider at dns:///host:1 failed: what  happened"},
 		},
 		{
 			"a bare Unimplemented means another protocol", status.Error(codes.Unimplemented, "unknown service"),
-			&Error{Code: codes.Unimplemented, Message: "the provider at dns:///host:1 does not serve protocol v2alpha1: unknown service"},
+			&store.Error{Code: codes.Unimplemented, Message: "the provider at dns:///host:1 does not serve protocol v2alpha1: unknown service"},
 		},
 		{
 			"a deadline", context.DeadlineExceeded,
-			&Error{Code: codes.DeadlineExceeded, Message: "the provider at dns:///host:1 did not answer in time"},
+			&store.Error{Code: codes.DeadlineExceeded, Message: "the provider at dns:///host:1 did not answer in time"},
 		},
 		{
 			"gRPC's wrapping comes off", status.Error(codes.Unavailable, `max retries exhausted: failed after 4 attempts: rpc error: code = Unavailable desc = connection error: desc = "transport: authentication handshake failed: x509: the certificate of \"a\" is not for \"b\""`),
-			&Error{Code: codes.Unavailable, Untrusted: true, Message: `the provider at dns:///host:1 and the operator do not trust each other: authentication handshake failed: x509: the certificate of "a" is not for "b"`},
+			&store.Error{Code: codes.Unavailable, Untrusted: true, Message: `the provider at dns:///host:1 and the operator do not trust each other: authentication handshake failed: x509: the certificate of "a" is not for "b"`},
 		},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -424,7 +425,7 @@ func TestWrongPeers(t *testing.T) {
 				return
 			}
 
-			typed, ok := errors.AsType[*Error](err)
+			typed, ok := errors.AsType[*store.Error](err)
 			if ok && test.want == refused {
 				// Whether the alert or the closing arrives first is not ours.
 				if !typed.Untrusted && !strings.Contains(typed.Message, "may refuse the operator's certificate") {
@@ -583,19 +584,19 @@ func TestCallsCarryTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err != nil || !slices.Equal(carried, []string{"Bearer token-of-reader"}) {
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "k"}}}); err != nil || !slices.Equal(carried, []string{"Bearer token-of-reader"}) {
 		t.Errorf("carried %q, %v", carried, err)
 	}
 
 	refusing = true
 
-	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err == nil || s.forgotten.Load() != 1 {
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "k"}}}); err == nil || s.forgotten.Load() != 1 {
 		t.Errorf("a token that was refused is kept: %v", err)
 	}
 
 	s.err, carried = errors.New("cannot get a token"), nil
 
-	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Key: "k"}}); err == nil || !strings.Contains(err.Error(), "cannot get a token") || carried != nil {
+	if _, err := client.Read(t.Context(), &pb.CallContext{}, []Read{{Read: store.Read{Key: "k"}}}); err == nil || !strings.Contains(err.Error(), "cannot get a token") || carried != nil {
 		t.Errorf("err = %v; carried %q", err, carried)
 	}
 

@@ -14,59 +14,20 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+
+	"github.com/external-secrets/eso/core/store"
 )
 
 // maxMessage bounds an error message of a provider: it ends in a condition.
 const maxMessage = 512
 
-// Error is a provider's refusal or failure.
-type Error struct {
-	// Code is a canonical gRPC code, never OK.
-	Code codes.Code
-	// Reason in UPPER_SNAKE_CASE; may be empty.
-	Reason string
-	// Message for people.
-	Message string
-	// Item says that the error concerns the one secret that was asked for, and
-	// not every call through the same store.
-	Item bool
-	// RetryAfter is when the backend wants to be asked again; 0 means that it
-	// did not say.
-	RetryAfter time.Duration
-	// RequestID of the call, which the provider's log has too.
-	RequestID string
-	// Untrusted says that the TLS handshake failed.
-	Untrusted bool
-	// Breach says that the answer breaks the protocol.
-	Breach bool
-}
-
-// Error gives message, code and request.
-func (e *Error) Error() string {
-	text := e.Message + " (" + e.Code.String()
-	if e.RequestID != "" {
-		text += ", request " + e.RequestID
-	}
-
-	return text + ")"
-}
-
-// NotFound tells whether the secret is proven absent. That a property is, or a
-// Secret that a config refers to, proves nothing of the secret.
-func (e *Error) NotFound() bool {
-	return e.Code == codes.NotFound && e.Item && e.Reason == pb.ReasonNotFound
-}
-
-// Unimplemented tells whether the provider does not serve the call at all.
-func (e *Error) Unimplemented() bool { return e.Code == codes.Unimplemented }
-
 // FromStatus makes the gRPC status that something in this process failed with
 // an Error, as if it had come from a provider.
-func FromStatus(err error) *Error { return callError(Endpoint{}, "", err) }
+func FromStatus(err error) *store.Error { return callError(Endpoint{}, "", err) }
 
 // callError makes the failure of a call an Error.
-func callError(endpoint Endpoint, requestID string, err error) *Error {
-	if already, ok := errors.AsType[*Error](err); ok {
+func callError(endpoint Endpoint, requestID string, err error) *store.Error {
+	if already, ok := errors.AsType[*store.Error](err); ok {
 		return already
 	}
 
@@ -76,10 +37,10 @@ func callError(endpoint Endpoint, requestID string, err error) *Error {
 
 	s, ok := status.FromError(err)
 	if !ok {
-		return &Error{Code: codes.Unavailable, Message: clean(fmt.Sprintf("cannot call the provider at %s: %v", endpoint.Address, err)), RequestID: requestID}
+		return &store.Error{Code: codes.Unavailable, Message: clean(fmt.Sprintf("cannot call the provider at %s: %v", endpoint.Address, err)), RequestID: requestID}
 	}
 
-	e := &Error{Code: s.Code(), Message: clean(s.Message()), RequestID: requestID}
+	e := &store.Error{Code: s.Code(), Message: clean(s.Message()), RequestID: requestID}
 
 	typed := false
 
@@ -107,7 +68,7 @@ func callError(endpoint Endpoint, requestID string, err error) *Error {
 }
 
 // describe says of a transport's failure what it means.
-func describe(e *Error, endpoint Endpoint) {
+func describe(e *store.Error, endpoint Endpoint) {
 	text := cause(e.Message)
 
 	own, ownFault := strings.CutPrefix(text, "authentication handshake failed: ")
@@ -176,21 +137,21 @@ func untrusted(text string) bool {
 }
 
 // itemError makes the error of one read an Error.
-func itemError(requestID string, wire *pb.Error) *Error {
+func itemError(requestID string, wire *pb.Error) *store.Error {
 	code := codes.Code(wire.GetCode()) //nolint:gosec // checked below
 	if wire.GetCode() <= 0 || wire.GetCode() > int32(codes.Unauthenticated) {
 		return breach(requestID, "an error with code %d", wire.GetCode())
 	}
 
-	return &Error{
+	return &store.Error{
 		Code: code, Reason: clean(wire.GetReason()), Message: clean(wire.GetMessage()), Item: true,
 		RetryAfter: bounded(wire.GetRetryAfter().AsDuration()), RequestID: requestID,
 	}
 }
 
 // breach is an answer that breaks the protocol.
-func breach(requestID, format string, args ...any) *Error {
-	return &Error{
+func breach(requestID, format string, args ...any) *store.Error {
+	return &store.Error{
 		Code: codes.Internal, Reason: "INVALID_ANSWER", RequestID: requestID, Breach: true,
 		Message: "the provider breaks the protocol: it answered " + fmt.Sprintf(format, args...),
 	}

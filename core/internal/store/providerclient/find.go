@@ -11,6 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -25,21 +27,9 @@ const (
 	maxKeyBytes = 4096
 )
 
-// Find asks for every secret that matches.
-type Find struct {
-	// Path to look below; nil means everywhere.
-	Path *string
-	// Name is an RE2 expression; empty matches all.
-	Name string
-	// Tags that a secret must have.
-	Tags map[string]string
-	// Max is the largest number of secrets that the caller takes.
-	Max int
-}
-
-// Find streams the secrets that match. More than find.Max, or more bytes than
+// Find streams the secrets that match. More than limit, or more bytes than
 // fit, are an error: a cut answer would look like secrets that are gone.
-func (c *Client) Find(ctx context.Context, call *pb.CallContext, find Find) (map[string][]byte, error) {
+func (c *Client) Find(ctx context.Context, call *pb.CallContext, find store.Find, limit int) (map[string][]byte, error) {
 	call, _ = proto.Clone(call).(*pb.CallContext)
 	call.RequestId = NewRequestID()
 
@@ -54,13 +44,13 @@ func (c *Client) Find(ctx context.Context, call *pb.CallContext, find Find) (map
 		defer idle.Stop()
 
 		stream, err := pb.NewSecretStoreClient(c.conn.grpc).FindSecrets(ctx, &pb.FindSecretsRequest{
-			Context: call, Path: find.Path, NameRegexp: find.Name, Tags: find.Tags, MaxResults: uint32(find.Max), //nolint:gosec // a flag's value, checked there
+			Context: call, Path: find.Path, NameRegexp: find.Name, Tags: find.Tags, MaxResults: uint32(limit), //nolint:gosec // a flag's value, checked there
 		})
 		if err != nil {
 			return err
 		}
 
-		found, err = collect(call.GetRequestId(), find.Max, func() (*pb.FindSecretsResponse, error) {
+		found, err = collect(call.GetRequestId(), limit, func() (*pb.FindSecretsResponse, error) {
 			idle.Reset(idleTimeout)
 
 			return stream.Recv()
@@ -112,8 +102,8 @@ func collect(requestID string, limit int, next func() (*pb.FindSecretsResponse, 
 	}
 }
 
-func tooMany(requestID, text string) *Error {
-	return &Error{
+func tooMany(requestID, text string) *store.Error {
+	return &store.Error{
 		Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge, Item: true, RequestID: requestID,
 		Message: text + ": narrow find by path, name or tags",
 	}

@@ -9,19 +9,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
-	// standTimeout bounds the wait until a watch stands.
-	standTimeout = time.Minute
+	// establishTimeout bounds the wait until a watch is established.
+	establishTimeout = time.Minute
 	// maxChanged bounds the keys of one answer of a watch.
 	maxChanged = 10_000
 )
 
-// Watch calls tell with every change of a secret of the store until ctx or the
-// watch ends, and gives the reason. stands is true once, in the first call, and
-// says that from now on all changes are told.
-func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stands bool, keys []string, resync bool) error) (err error) {
+// Watch calls report with every change of a secret of the store until ctx or the
+// watch ends, and returns the reason. The first event has Established set.
+func (c *Client) Watch(ctx context.Context, call *pb.CallContext, report func(store.Event) error) (err error) {
 	call, _ = proto.Clone(call).(*pb.CallContext)
 	call.RequestId = NewRequestID()
 
@@ -39,7 +40,7 @@ func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stan
 		return err
 	}
 
-	late := time.AfterFunc(standTimeout, func() { cancel(context.DeadlineExceeded) })
+	late := time.AfterFunc(establishTimeout, func() { cancel(context.DeadlineExceeded) })
 	defer late.Stop()
 
 	stream, err := pb.NewSecretStoreClient(c.conn.grpc).Watch(ctx, &pb.WatchRequest{Context: call})
@@ -52,11 +53,11 @@ func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stan
 
 		switch {
 		case err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-			return &Error{Code: codes.DeadlineExceeded, Reason: pb.ReasonUnavailable, RequestID: call.GetRequestId(), Message: "the provider does not say that the watch stands"}
+			return &store.Error{Code: codes.DeadlineExceeded, Reason: pb.ReasonUnavailable, RequestID: call.GetRequestId(), Message: "the provider has not confirmed the watch"}
 		case err != nil:
 			return c.failed(call.GetRequestId(), shown, err)
 		case first && len(answer.GetKeys()) > 0:
-			return breach(call.GetRequestId(), "keys before it said that the watch stands")
+			return breach(call.GetRequestId(), "keys before it confirmed the watch")
 		case len(answer.GetKeys()) > maxChanged:
 			return breach(call.GetRequestId(), "%d keys in one answer of a watch, more than %d", len(answer.GetKeys()), maxChanged)
 		}
@@ -65,7 +66,7 @@ func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stan
 			late.Stop()
 		}
 
-		if err := tell(first, answer.GetKeys(), answer.GetResync()); err != nil {
+		if err := report(store.Event{Established: first, Keys: answer.GetKeys(), Resync: answer.GetResync()}); err != nil {
 			return err
 		}
 	}
@@ -75,7 +76,7 @@ func (c *Client) Watch(ctx context.Context, call *pb.CallContext, tell func(stan
 // failure.
 func (c *Client) watched(ctx context.Context, began time.Time, err error) {
 	code := codes.OK
-	if typed, ok := errors.AsType[*Error](err); ok && ctx.Err() == nil {
+	if typed, ok := errors.AsType[*store.Error](err); ok && ctx.Err() == nil {
 		code = typed.Code
 	}
 

@@ -91,7 +91,7 @@ func (p Policy) own(name string) types.NamespacedName {
 }
 
 // authenticate applies what a store says of how the operator shows itself.
-func (r *Resolver) authenticate(s *Store, b *Binding, registration *v2alpha1.SecretProvider, namespace string) error {
+func (r *Binder) authenticate(s *Store, b *Binding, registration *v2alpha1.SecretProvider, namespace string) error {
 	auth := s.Spec.ProviderConfig.Auth
 	if auth == nil {
 		return nil

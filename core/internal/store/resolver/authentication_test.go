@@ -14,6 +14,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/identity/address"
 	"github.com/external-secrets/eso/core/internal/identity/mtls"
 	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const vaultAddress = "dns:///vault.secrets.svc:8443"
@@ -101,10 +102,10 @@ func TestTrustOfARegistration(t *testing.T) {
 			}
 
 			c.policy.Namespace = "eso"
-			endpoint, err := NewResolver(nil, nil, c.policy).Endpoint(r)
+			endpoint, err := NewBinder(nil, nil, nil, c.policy).Endpoint(r)
 
 			if c.denied != "" {
-				denial, ok := errors.AsType[*DenialError](err)
+				denial, ok := errors.AsType[*store.DenialError](err)
 				if !ok || !strings.Contains(denial.Message, c.denied) {
 					t.Errorf("err = %v; want %q", err, c.denied)
 				}
@@ -209,11 +210,11 @@ func TestAuthentication(t *testing.T) {
 				r.Spec.Address = c.address
 			}
 
-			bindings := resolver(t, c.policy, []client.Object{r, config("tenant")}...)
+			bindings := binder(t, c.policy, []client.Object{r, config("tenant")}...)
 
-			b, err := bindings.Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Auth = &c.auth }))
+			b, err := bindings.Bind(t.Context(), secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Auth = &c.auth }))
 			if c.denied != "" {
-				denial, ok := errors.AsType[*DenialError](err)
+				denial, ok := errors.AsType[*store.DenialError](err)
 				if !ok || !strings.Contains(denial.Message, c.denied) {
 					t.Errorf("err = %v; want %q", err, c.denied)
 				}
@@ -264,7 +265,7 @@ func TestSPIFFEAtAnUnregisteredAddress(t *testing.T) {
 	} {
 		c.policy.Allowed = []address.Address{a}
 
-		b, err := resolver(t, c.policy, config("tenant")).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+		b, err := binder(t, c.policy, config("tenant")).Bind(t.Context(), secretStore("tenant", func(s *v2alpha1.StoreSpec) {
 			s.ProviderConfig.Address = "10.0.0.1:8443"
 			s.ProviderConfig.Auth = &v2alpha1.ProviderAuth{SPIFFERef: &v2alpha1.SPIFFERef{ServerID: c.id}}
 		}))
@@ -286,7 +287,7 @@ func TestRegistrationsComeFirst(t *testing.T) {
 	claims := registration("impostor", "impostor.ns.svc:1", nil)
 	listed := registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.Kinds = []v2alpha1.ProviderKind{{Kind: "Vault"}} })
 
-	b, err := resolver(t, Policy{}, claims, listed, config("tenant")).Bind(t.Context(), store("tenant", nil))
+	b, err := binder(t, Policy{}, claims, listed, config("tenant")).Bind(t.Context(), secretStore("tenant", nil))
 	if err != nil || b.Provider != "vault" {
 		t.Errorf("bound to %+v, %v", b, err)
 	}
@@ -298,7 +299,7 @@ func TestRegistrationsComeFirst(t *testing.T) {
 
 	closed := registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.AllowedNamespaces = []string{"platform"} })
 
-	_, err = resolver(t, Policy{Allowed: []address.Address{a}}, closed, config("tenant")).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+	_, err = binder(t, Policy{Allowed: []address.Address{a}}, closed, config("tenant")).Bind(t.Context(), secretStore("tenant", func(s *v2alpha1.StoreSpec) {
 		s.ProviderConfig.Address = vaultAddress
 	}))
 	if err == nil || !strings.Contains(err.Error(), "allowedNamespaces leave out") {
@@ -315,7 +316,7 @@ func TestTokenForAnUnregisteredAddressNamesItsAudience(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	_, err = resolver(t, Policy{Allowed: []address.Address{a}}, config("tenant")).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+	_, err = binder(t, Policy{Allowed: []address.Address{a}}, config("tenant")).Bind(t.Context(), secretStore("tenant", func(s *v2alpha1.StoreSpec) {
 		s.ProviderConfig.Address = "10.0.0.1:8443"
 		s.ProviderConfig.Auth = &v2alpha1.ProviderAuth{ServiceAccountRef: &v2alpha1.ServiceAccountRef{Name: "reader"}}
 	}))

@@ -54,8 +54,8 @@ func (k Key) String() string {
 	return fmt.Sprintf("%s %q in namespace %q", k.Kind, k.Name, k.Namespace)
 }
 
-// Get reads a store. That it does not exist is a *DenialError.
-func Get(ctx context.Context, reader client.Reader, key Key) (*Store, error) {
+// Get reads a store. An absent one is a *store.DenialError.
+func Get(ctx context.Context, reader client.Reader, key Key, options ...client.GetOption) (*Store, error) {
 	var (
 		store *Store
 		err   error
@@ -64,11 +64,11 @@ func Get(ctx context.Context, reader client.Reader, key Key) (*Store, error) {
 	switch key.Kind {
 	case v2alpha1.SecretStoreKind:
 		s := &v2alpha1.SecretStore{}
-		err = reader.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, s)
+		err = reader.Get(ctx, client.ObjectKey{Namespace: key.Namespace, Name: key.Name}, s, options...)
 		store = FromSecretStore(s)
 	case v2alpha1.ClusterSecretStoreKind:
 		s := &v2alpha1.ClusterSecretStore{}
-		err = reader.Get(ctx, client.ObjectKey{Name: key.Name}, s)
+		err = reader.Get(ctx, client.ObjectKey{Name: key.Name}, s, options...)
 		store = FromClusterSecretStore(s)
 	default:
 		return nil, deny(v2alpha1.ReasonInvalidProviderConfig, "store kind %q is neither SecretStore nor ClusterSecretStore", key.Kind)

@@ -11,8 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/external-secrets/eso/core/internal/store/providerclient"
-	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -40,7 +39,7 @@ type Want struct {
 	// Name of the watch; those of one name are one.
 	Name string
 	// Open gives the store to watch, anew each time that it is watched.
-	Open func(ctx context.Context) (source.Watcher, error)
+	Open func(ctx context.Context) (store.Watcher, error)
 	// Keys that it reads; nil means any, as for a find.
 	Keys []string
 }
@@ -255,7 +254,7 @@ func (n *Notices) keep(ctx context.Context, w *watch) {
 
 // refused tells whether another try is of no use for a while.
 func refused(err error) bool {
-	typed, ok := errors.AsType[*providerclient.Error](err)
+	typed, ok := errors.AsType[*store.Error](err)
 	if !ok {
 		return false
 	}
@@ -272,7 +271,7 @@ func refused(err error) bool {
 var errOther = errors.New("the store has changed")
 
 // open gives the store to watch, by whoever of the users may use it now.
-func (n *Notices) open(ctx context.Context, w *watch) (source.Watcher, error) {
+func (n *Notices) open(ctx context.Context, w *watch) (store.Watcher, error) {
 	n.mu.Lock()
 
 	users := make([]Want, 0, len(w.users))
@@ -289,7 +288,7 @@ func (n *Notices) open(ctx context.Context, w *watch) (source.Watcher, error) {
 		switch {
 		case failed != nil:
 			err = failed
-		case watcher != nil && watcher.Watched() == w.name:
+		case watcher != nil && watcher.Name() == w.name:
 			return watcher, nil
 		}
 
@@ -308,12 +307,12 @@ func (n *Notices) follow(ctx context.Context, w *watch, stood *bool) error {
 		return err
 	}
 
-	return watcher.Watch(ctx, func(notice source.Notice) error {
+	return watcher.Watch(ctx, func(event store.Event) error {
 		if err := w.answers.Wait(ctx); err != nil {
 			return err
 		}
 
-		for _, name := range n.mark(w, notice, !*stood) {
+		for _, name := range n.mark(w, event, !*stood) {
 			if err := w.syncs.Wait(ctx); err != nil {
 				return err
 			}
@@ -321,16 +320,16 @@ func (n *Notices) follow(ctx context.Context, w *watch, stood *bool) error {
 			n.changed(name)
 		}
 
-		*stood = *stood || notice.Stands
+		*stood = *stood || event.Established
 
 		return nil
 	})
 }
 
 // mark marks and gives the ExternalSecrets that a notice concerns.
-func (n *Notices) mark(w *watch, notice source.Notice, first bool) []types.NamespacedName {
-	changed := make(map[string]bool, len(notice.Keys))
-	for _, key := range notice.Keys {
+func (n *Notices) mark(w *watch, event store.Event, first bool) []types.NamespacedName {
+	changed := make(map[string]bool, len(event.Keys))
+	for _, key := range event.Keys {
 		changed[key] = true
 	}
 
@@ -341,13 +340,13 @@ func (n *Notices) mark(w *watch, notice source.Notice, first bool) []types.Names
 
 	for name, want := range w.users {
 		switch {
-		case notice.Stands && first:
+		case event.Established && first:
 			// What was read before may have changed since. What was not read at
 			// all by this process is not due on that account.
 			if !n.reads[name] {
 				continue
 			}
-		case notice.Stands, notice.Resync:
+		case event.Established, event.Resync:
 			// Nobody was told of anything in between.
 		case want.Keys != nil && !slices.ContainsFunc(want.Keys, func(key string) bool { return changed[key] }):
 			continue

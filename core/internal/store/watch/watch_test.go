@@ -13,30 +13,29 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/external-secrets/eso/core/internal/store/providerclient"
-	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
-// store is one that the test lets tell of changes.
-type store struct {
+// fakeStore is one that the test lets tell of changes.
+type fakeStore struct {
 	name string
 	// opened gets each watch that begins; it ends when its notices are closed.
-	opened chan chan source.Notice
+	opened chan chan store.Event
 	err    error
 }
 
-func newStore(name string) *store {
-	return &store{name: name, opened: make(chan chan source.Notice, 10)}
+func newStore(name string) *fakeStore {
+	return &fakeStore{name: name, opened: make(chan chan store.Event, 10)}
 }
 
-func (s *store) Watched() string { return s.name }
+func (s *fakeStore) Name() string { return s.name }
 
-func (s *store) Watch(ctx context.Context, tell func(source.Notice) error) error {
-	notices := make(chan source.Notice)
+func (s *fakeStore) Watch(ctx context.Context, tell func(store.Event) error) error {
+	notices := make(chan store.Event)
 	s.opened <- notices
 
 	for {
@@ -55,11 +54,11 @@ func (s *store) Watch(ctx context.Context, tell func(source.Notice) error) error
 	}
 }
 
-func (s *store) want(keys ...string) Want {
-	return Want{Name: s.name, Keys: keys, Open: func(context.Context) (source.Watcher, error) { return s, nil }}
+func (s *fakeStore) want(keys ...string) Want {
+	return Want{Name: s.name, Keys: keys, Open: func(context.Context) (store.Watcher, error) { return s, nil }}
 }
 
-func (s *store) next(t *testing.T) chan source.Notice {
+func (s *fakeStore) next(t *testing.T) chan store.Event {
 	t.Helper()
 
 	select {
@@ -117,9 +116,9 @@ func named(name string) types.NamespacedName {
 
 // say tells a notice, and returns when it was dealt with: a second one, which
 // is of nothing and concerns nobody, also no finder, is taken only then.
-func say(notices chan source.Notice, n source.Notice) {
+func say(notices chan store.Event, n store.Event) {
 	notices <- n
-	notices <- source.Notice{}
+	notices <- store.Event{}
 }
 
 func TestTellsWhoReadsTheKey(t *testing.T) {
@@ -130,20 +129,20 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 	w.Want(named("d"), Want{Name: "s", Open: s.want().Open})
 
 	notices := s.next(t)
-	say(notices, source.Notice{Stands: true})
+	say(notices, store.Event{Established: true})
 
 	if told := w.take(); len(told) > 0 {
 		t.Errorf("what nobody has read is not due because a watch stands: %v", told)
 	}
 
-	say(notices, source.Notice{Keys: []string{"nobody's"}})
+	say(notices, store.Event{Keys: []string{"nobody's"}})
 
 	// The finder reads any key.
 	if told := w.take(); !slices.Equal(told, []string{"d"}) {
 		t.Errorf("told of a key that only a find can give: %v", told)
 	}
 
-	say(notices, source.Notice{Keys: []string{"two"}})
+	say(notices, store.Event{Keys: []string{"two"}})
 
 	if told := w.take(); !slices.Equal(told, []string{"a", "b", "d"}) {
 		t.Errorf("told: %v", told)
@@ -175,7 +174,7 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 		t.Error("a read learns of a change that was read before")
 	}
 
-	say(notices, source.Notice{Keys: []string{"one"}})
+	say(notices, store.Event{Keys: []string{"one"}})
 	w.take()
 	w.Synced(named("a"), mark)
 
@@ -187,7 +186,7 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 		t.Error("a second watch of one store")
 	}
 
-	say(notices, source.Notice{Resync: true})
+	say(notices, store.Event{Resync: true})
 
 	if told := w.take(); !slices.Equal(told, []string{"a", "b", "c", "d"}) {
 		t.Errorf("a resync tells %v", told)
@@ -201,7 +200,7 @@ func TestWhatWasReadBeforeTheWatchStoodIsReadAgain(t *testing.T) {
 	w.Want(named("b"), s.want("one"))
 	w.Reading(named("a"))
 
-	say(s.next(t), source.Notice{Stands: true})
+	say(s.next(t), store.Event{Established: true})
 
 	if told := w.take(); !slices.Equal(told, []string{"a"}) {
 		t.Errorf("told: %v", told)
@@ -215,10 +214,10 @@ func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
 	w.Want(named("a"), s.want("one"))
 
 	first := s.next(t)
-	say(first, source.Notice{Stands: true})
+	say(first, store.Event{Established: true})
 	close(first)
 
-	say(s.next(t), source.Notice{Stands: true})
+	say(s.next(t), store.Event{Established: true})
 
 	if told := w.take(); !slices.Equal(told, []string{"a"}) {
 		t.Errorf("told after the gap: %v", told)
@@ -228,7 +227,7 @@ func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
 // A login that may not watch may not watch in a second's time either.
 func TestARefusedWatchIsLeftAlone(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
-	s.err = &providerclient.Error{Code: codes.PermissionDenied}
+	s.err = &store.Error{Code: codes.PermissionDenied}
 	w.Want(named("a"), s.want("one"))
 	close(s.next(t))
 
@@ -245,17 +244,17 @@ func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
 	s.err = errors.New("the provider went away")
 
 	denied := s.want("one")
-	denied.Open = func(context.Context) (source.Watcher, error) {
+	denied.Open = func(context.Context) (store.Watcher, error) {
 		return nil, errors.New("the namespace is not served any more")
 	}
 
 	w.Want(named("b"), s.want("one"))
 	first := s.next(t)
 	w.Want(named("a"), denied)
-	say(first, source.Notice{Stands: true})
+	say(first, store.Event{Established: true})
 	close(first)
 
-	say(s.next(t), source.Notice{Stands: true})
+	say(s.next(t), store.Event{Established: true})
 
 	if told := w.take(); !slices.Contains(told, "b") {
 		t.Errorf("told after the gap: %v", told)
@@ -278,7 +277,7 @@ func TestALargeAnswerIsCheap(t *testing.T) {
 	notices := s.next(t)
 	began := time.Now()
 
-	say(notices, source.Notice{Keys: keys})
+	say(notices, store.Event{Keys: keys})
 
 	if took := time.Since(began); took > 300*time.Millisecond {
 		t.Errorf("it took %s", took)
@@ -294,7 +293,7 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 
 	w.Want(named("a"), other.want("one"))
 	other.next(t)
-	say(notices, source.Notice{Keys: []string{"one"}})
+	say(notices, store.Event{Keys: []string{"one"}})
 
 	if told := w.take(); !slices.Equal(told, []string{"b"}) {
 		t.Errorf("who wants another store is told of this one: %v", told)
@@ -306,7 +305,7 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 
 	for {
 		select {
-		case notices <- source.Notice{}: // it may take one more
+		case notices <- store.Event{}: // it may take one more
 		case <-deadline:
 			t.Fatal("the watch goes on")
 		default:
@@ -331,7 +330,7 @@ func TestAWatchIsBounded(t *testing.T) {
 
 	for crying := true; crying; {
 		select {
-		case notices <- source.Notice{Keys: []string{"one"}}:
+		case notices <- store.Event{Keys: []string{"one"}}:
 		case <-done:
 			crying = false
 		}

@@ -17,11 +17,10 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/store/providerclient"
-	"github.com/external-secrets/eso/core/internal/store/resolver"
-	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/generator"
 	"github.com/external-secrets/eso/core/internal/sync/plan"
 	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // shownFailures bounds the failures that an error's text lists.
@@ -31,10 +30,10 @@ const shownFailures = 3
 type Failure struct {
 	// Entry that failed.
 	Entry plan.Entry
-	// Store that the entry asked.
-	Store plan.Store
+	// Source that was read: a store or a generator.
+	Source string
 	// Err is the reason.
-	Err *providerclient.Error
+	Err *store.Error
 	// Unproven says that the deletion policy would have taken the secret for
 	// gone, had the store been well.
 	Unproven bool
@@ -45,7 +44,7 @@ type Failure struct {
 
 // String names entry, store, key and reason.
 func (f Failure) String() string {
-	text := fmt.Sprintf("%s: %s: %s: %s", f.Entry.Field, f.Store, f.asked, f.Err.Error())
+	text := fmt.Sprintf("%s: %s: %s: %s", f.Entry.Field, f.Source, f.asked, f.Err.Error())
 
 	if f.Unproven {
 		text += "; the store is not Ready, so that this does not prove that the secret is gone"
@@ -76,7 +75,7 @@ func (e *Error) Error() string {
 
 	for _, f := range e.Stores {
 		text := f.Err.Error()
-		if name := f.Batch.Store.String(); !strings.Contains(text, name) {
+		if name := f.Batch.Source(); !strings.Contains(text, name) {
 			text = fmt.Sprintf("%s (%s): %s", name, asked(f.Batch), text)
 		}
 
@@ -100,7 +99,7 @@ func (e *Error) RetryAfter() time.Duration {
 	var after time.Duration
 
 	for _, f := range e.Stores {
-		if typed, ok := errors.AsType[*providerclient.Error](f.Err); ok {
+		if typed, ok := errors.AsType[*store.Error](f.Err); ok {
 			after = max(after, typed.RetryAfter)
 		}
 	}
@@ -121,8 +120,8 @@ func (e *Error) Permanent() bool {
 
 	for _, f := range e.Stores {
 		var (
-			denial   *resolver.DenialError
-			unserved *source.UnservedError
+			denial   *store.DenialError
+			unserved *store.UnservedError
 		)
 
 		if !errors.As(f.Err, &denial) && !errors.As(f.Err, &unserved) {
@@ -135,6 +134,10 @@ func (e *Error) Permanent() bool {
 
 // asked says what a batch asks for.
 func asked(batch plan.Batch) string {
+	if batch.Generator != nil {
+		return batch.Field
+	}
+
 	texts := make([]string, 0, len(batch.Reads)+len(batch.Finds))
 
 	for _, read := range batch.Reads {
@@ -158,7 +161,11 @@ func asked(batch plan.Batch) string {
 // askedOf says what an entry of a plan asks for.
 func askedOf(p *plan.Plan, entry plan.Entry) string {
 	batch := p.Batches[entry.Batch]
-	if entry.Find {
+
+	switch {
+	case batch.Generator != nil:
+		return batch.Generator.String()
+	case entry.Find:
 		return batch.Finds[entry.Read].String()
 	}
 
@@ -178,67 +185,138 @@ func askedOf(p *plan.Plan, entry plan.Entry) string {
 
 // Answers are what the stores of a plan answered: per batch its reads, then its
 // finds.
-type Answers [][]source.Result
+type Answers [][]store.Result
 
-// Opened are the stores of a plan, ready to be asked.
-type Opened struct {
-	plan     *plan.Plan
-	sources  []source.Source
-	failures []error
+// Fetcher reads what plans need.
+type Fetcher struct {
+	stores     store.Resolvers
+	generators generator.Resolvers
+	flights    *flights
 }
 
-// Open opens the stores of a plan on behalf of a namespace. A store that cannot
-// be opened is told by Fetch, together with what fails there.
-func Open(ctx context.Context, openers source.Registry, p *plan.Plan, namespace string) *Opened {
-	o := &Opened{plan: p, sources: make([]source.Source, len(p.Batches)), failures: make([]error, len(p.Batches))}
+// New returns a Fetcher that resolves stores and generators by apiVersion.
+func New(stores store.Resolvers, generators generator.Resolvers) *Fetcher {
+	return &Fetcher{stores: stores, generators: generators, flights: newFlights()}
+}
 
-	for i, batch := range p.Batches {
-		opener, err := openers.Opener(batch.Store, batch.Field)
-		if err == nil {
-			o.sources[i], err = opener.Open(ctx, batch.Store, namespace)
+// Stores are the snapshots of the stores that one object refers to.
+type Stores map[store.Reference]store.Snapshot
+
+// Resolve resolves each store once. References whose apiVersion has no resolver
+// are left out: Fetch reports them.
+func (f *Fetcher) Resolve(ctx context.Context, references []store.Reference, namespace string) (Stores, error) {
+	stores := make(Stores, len(references))
+
+	for _, reference := range references {
+		resolver, ok := f.stores[reference.APIVersion]
+		if !ok {
+			continue
 		}
 
-		o.failures[i] = err
+		snapshot, err := resolver.Resolve(ctx, reference, namespace)
+		if err != nil {
+			return nil, err
+		}
+
+		if snapshot.Gate == nil && snapshot.Client == nil {
+			return nil, fmt.Errorf("cannot read %s: the resolver of %s returned neither a client nor a reason", reference, reference.APIVersion)
+		}
+
+		stores[reference] = snapshot
+	}
+
+	return stores, nil
+}
+
+// Watcher resolves a store anew and returns its watcher; nil where it has none.
+// The reason that the store must not be read is an error.
+func (f *Fetcher) Watcher(ctx context.Context, reference store.Reference, namespace string) (store.Watcher, error) {
+	stores, err := f.Resolve(ctx, []store.Reference{reference}, namespace)
+	if err != nil {
+		return nil, err
+	}
+
+	return stores[reference].Watcher, stores[reference].Gate
+}
+
+// Opened is a plan that is ready to be read.
+type Opened struct {
+	fetcher   *Fetcher
+	plan      *plan.Plan
+	namespace string
+	snapshots []store.Snapshot
+	failures  []error
+}
+
+// Open prepares to read a plan for an object of a namespace. A store that must
+// not be read is reported by Fetch, together with what fails there.
+func (f *Fetcher) Open(p *plan.Plan, stores Stores, namespace string) *Opened {
+	o := &Opened{
+		fetcher: f, plan: p, namespace: namespace,
+		snapshots: make([]store.Snapshot, len(p.Batches)), failures: make([]error, len(p.Batches)),
+	}
+
+	for i, batch := range p.Batches {
+		if batch.Generator != nil {
+			o.snapshots[i].Healthy = true
+
+			continue
+		}
+
+		snapshot, ok := stores[batch.Store]
+
+		switch {
+		case !ok:
+			o.failures[i] = f.stores.Unserved(batch.Store, batch.Field)
+		case snapshot.Gate != nil:
+			o.failures[i] = snapshot.Gate
+		default:
+			o.snapshots[i] = snapshot
+		}
 	}
 
 	return o
 }
 
-// Lanes that a fetch takes up: the providers and stores that it keeps busy.
-func (o *Opened) Lanes() []source.Lane {
-	var lanes []source.Lane
+// Flows are what a fetch occupies.
+func (o *Opened) Flows() []store.Flow {
+	var flows []store.Flow
 
-	for _, s := range o.sources {
-		if s != nil {
-			lanes = append(lanes, s.Lane())
+	for i, snapshot := range o.snapshots {
+		if o.failures[i] == nil && snapshot.Flow != (store.Flow{}) {
+			flows = append(flows, snapshot.Flow)
 		}
 	}
 
-	return lanes
+	return flows
 }
 
-// Fetch asks all stores at the same time, and gives one value per entry of the
-// plan. last is what an earlier fetch of the same plan and the same stores was
-// answered, or nil: what has not changed since need not travel. What a store was
-// asked by others before since does not do; the zero time takes any answer that
-// is under way. An error is an *Error.
+// Fetch reads all stores at the same time and returns one value per entry of
+// the plan. last is what an earlier fetch of the same plan and the same stores
+// returned, or nil: what has not changed since need not be sent. Results of
+// other callers' reads that were started before since are not shared; the zero
+// time shares all. An error is an *Error.
 func (o *Opened) Fetch(ctx context.Context, last Answers, since time.Time) ([]render.Value, Answers, error) {
-	answers := make(Answers, len(o.sources))
+	answers := make(Answers, len(o.plan.Batches))
 
 	var wait sync.WaitGroup
 
-	for i, s := range o.sources {
-		if s == nil {
+	for i, batch := range o.plan.Batches {
+		if o.failures[i] != nil {
 			continue
 		}
 
-		var known []source.Result
+		var known []store.Result
 		if i < len(last) {
 			known = last[i]
 		}
 
 		wait.Go(func() {
-			answers[i], o.failures[i] = ask(ctx, s, o.plan.Batches[i], known, since)
+			if batch.Generator != nil {
+				answers[i], o.failures[i] = o.generate(ctx, *batch.Generator)
+			} else {
+				answers[i], o.failures[i] = o.read(ctx, o.snapshots[i], batch, known, since)
+			}
 		})
 	}
 
@@ -252,8 +330,22 @@ func (o *Opened) Fetch(ctx context.Context, last Answers, since time.Time) ([]re
 	return values, answers, nil
 }
 
-func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.Result, since time.Time) ([]source.Result, error) {
-	var results []source.Result
+func (o *Opened) generate(ctx context.Context, reference generator.Reference) ([]store.Result, error) {
+	resolver, ok := o.fetcher.generators[reference.APIVersion]
+	if !ok {
+		return nil, fmt.Errorf("cannot call %s: this build serves no generator of %s", reference, reference.APIVersion)
+	}
+
+	values, err := resolver.Generate(ctx, reference, o.namespace)
+	if err != nil {
+		return nil, err
+	}
+
+	return []store.Result{{Map: values}}, nil
+}
+
+func (o *Opened) read(ctx context.Context, snapshot store.Snapshot, batch plan.Batch, last []store.Result, since time.Time) ([]store.Result, error) {
+	var results []store.Result
 
 	if len(batch.Reads) > 0 {
 		known := make([]string, len(batch.Reads))
@@ -265,7 +357,7 @@ func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.R
 		}
 
 		var err error
-		if results, err = s.Read(ctx, batch.Reads, known, since); err != nil {
+		if results, err = o.fetcher.readAll(ctx, snapshot, batch.Reads, known, since); err != nil {
 			return nil, err
 		}
 
@@ -277,27 +369,56 @@ func ask(ctx context.Context, s source.Source, batch plan.Batch, last []source.R
 	}
 
 	for _, find := range batch.Finds {
-		found, err := s.Find(ctx, find)
+		found, err := snapshot.Client.Find(ctx, find)
 
-		typed, ok := errors.AsType[*providerclient.Error](err)
+		typed, ok := errors.AsType[*store.Error](err)
 
 		switch {
 		case ok && typed.NotFound():
-			// That one secret went away while all were looked for proves nothing of
-			// the others: a find says that there is nothing by finding nothing.
+			// One secret that was deleted during the search proves nothing about the
+			// others: a search that matches nothing returns an empty result.
 			lost := *typed
 			lost.Code, lost.Reason = codes.Unavailable, pb.ReasonUnavailable
-			results = append(results, source.Result{Err: &lost})
+			results = append(results, store.Result{Err: &lost})
 		case ok && typed.Item:
-			results = append(results, source.Result{Err: typed})
+			results = append(results, store.Result{Err: typed})
 		case err != nil:
 			return nil, err
 		default:
-			results = append(results, source.Result{Map: found})
+			results = append(results, store.Result{Map: found})
 		}
 	}
 
 	return results, nil
+}
+
+// readAll performs reads, sharing those that are in flight, and checks that the
+// client answered what was asked.
+func (f *Fetcher) readAll(ctx context.Context, snapshot store.Snapshot, reads []store.Read, known []string, since time.Time) ([]store.Result, error) {
+	ask := func(ctx context.Context, reads []store.Read, known []string) ([]store.Result, error) {
+		results, err := snapshot.Client.Read(ctx, reads, known)
+		if err != nil {
+			return nil, err
+		}
+
+		if len(results) != len(reads) {
+			return nil, fmt.Errorf("cannot use the store's answer: it has %d results for %d reads", len(results), len(reads))
+		}
+
+		for i, result := range results {
+			if result.NotModified && (known[i] == "" || known[i] != result.Revision) {
+				return nil, fmt.Errorf("cannot use the store's answer: it says that revision %q is not modified, which was not asked about", result.Revision)
+			}
+		}
+
+		return results, nil
+	}
+
+	if snapshot.Identity == "" {
+		return ask(ctx, reads, known)
+	}
+
+	return f.flights.read(ctx, snapshot.Identity, reads, known, since, ask)
 }
 
 // Values gives the values of what was fetched before.
@@ -314,6 +435,10 @@ func Values(p *plan.Plan, answers Answers) []render.Value {
 
 // index of an entry's answer.
 func index(p *plan.Plan, entry plan.Entry) int {
+	if p.Batches[entry.Batch].Generator != nil {
+		return 0
+	}
+
 	if entry.Find {
 		return len(p.Batches[entry.Batch].Reads) + entry.Read
 	}
@@ -344,7 +469,7 @@ func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
 
 		// A find says that there is nothing by finding nothing.
 		if err == nil && takes && entry.Find && len(answer.Map) == 0 {
-			err = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "nothing was found"}
+			err = &store.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "nothing was found"}
 		}
 
 		if err == nil {
@@ -352,12 +477,12 @@ func (o *Opened) assemble(answers Answers) ([]render.Value, error) {
 		}
 
 		gone := takes && err.NotFound()
-		if gone && o.sources[entry.Batch].Healthy() {
+		if gone && o.snapshots[entry.Batch].Healthy {
 			continue
 		}
 
 		failed.Entries = append(failed.Entries, Failure{
-			Entry: entry, Store: o.plan.Batches[entry.Batch].Store, Err: err, Unproven: gone, asked: askedOf(o.plan, entry),
+			Entry: entry, Source: o.plan.Batches[entry.Batch].Source(), Err: err, Unproven: gone, asked: askedOf(o.plan, entry),
 		})
 	}
 

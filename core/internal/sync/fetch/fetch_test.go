@@ -11,31 +11,29 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/store/providerclient"
-	"github.com/external-secrets/eso/core/internal/store/source"
 	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
-// backend is a store with what a test says.
+// backend is a store that returns what a test says.
 type backend struct {
-	source.Opener
-	source.Source
-
 	healthy bool
 	found   map[string][]byte
 	lost    error
 }
 
-func (b backend) Open(context.Context, plan.Store, string) (source.Source, error) { return b, nil }
+func (b backend) Resolve(context.Context, store.Reference, string) (store.Snapshot, error) {
+	return store.Snapshot{Healthy: b.healthy, Client: b}, nil
+}
 
-func (b backend) Healthy() bool { return b.healthy }
+func (backend) Dependencies() []store.Dependency { return nil }
 
-func (b backend) Find(context.Context, plan.Find) (map[string][]byte, error) { return b.found, b.lost }
+func (b backend) Find(context.Context, store.Find) (map[string][]byte, error) { return b.found, b.lost }
 
-func (backend) Read(_ context.Context, reads []plan.Read, _ []string, _ time.Time) ([]source.Result, error) {
-	results := make([]source.Result, len(reads))
+func (backend) Read(_ context.Context, reads []store.Read, _ []string) ([]store.Result, error) {
+	results := make([]store.Result, len(reads))
 	for i := range results {
-		results[i].Err = &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it does not exist"}
+		results[i].Err = &store.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it does not exist"}
 	}
 
 	return results, nil
@@ -46,8 +44,8 @@ func (backend) Read(_ context.Context, reads []plan.Read, _ []string, _ time.Tim
 func TestOnlyAHealthyStoreProvesAbsence(t *testing.T) {
 	t.Parallel()
 
-	find := &plan.Plan{Batches: []plan.Batch{{Finds: []plan.Find{{Name: "x"}}}}, Entries: []plan.Entry{{Field: "spec.dataFrom[0].find", Find: true}}}
-	read := &plan.Plan{Batches: []plan.Batch{{Reads: []plan.Read{{Key: "x"}}}}, Entries: []plan.Entry{{Field: "spec.data[0]", SecretKey: "x"}}}
+	find := &plan.Plan{Batches: []plan.Batch{{Finds: []store.Find{{Name: "x"}}}}, Entries: []plan.Entry{{Field: "spec.dataFrom[0].find", Find: true}}}
+	read := &plan.Plan{Batches: []plan.Batch{{Reads: []store.Read{{Key: "x"}}}}, Entries: []plan.Entry{{Field: "spec.data[0]", SecretKey: "x"}}}
 
 	for _, c := range []struct {
 		why      string
@@ -62,7 +60,7 @@ func TestOnlyAHealthyStoreProvesAbsence(t *testing.T) {
 		{"but harms none that stays", *find, esv1.DeletionRetain, backend{}, ""},
 		{
 			"a find during which a secret goes away says nothing of the others", *find, esv1.DeletionDelete,
-			backend{healthy: true, lost: &providerclient.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it went away"}}, "it went away",
+			backend{healthy: true, lost: &store.Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Item: true, Message: "it went away"}}, "it went away",
 		},
 		{"a find that finds something", *find, esv1.DeletionDelete, backend{found: map[string][]byte{"x": nil}}, ""},
 		{"a read of what is not there", *read, esv1.DeletionDelete, backend{healthy: true}, ""},
@@ -71,7 +69,14 @@ func TestOnlyAHealthyStoreProvesAbsence(t *testing.T) {
 	} {
 		c.plan.Target.Deletion = c.deletion
 
-		_, _, err := Open(t.Context(), source.Registry{"": c.backend}, &c.plan, "ns").Fetch(t.Context(), nil, time.Time{})
+		fetcher := New(store.Resolvers{"": c.backend}, nil)
+
+		stores, err := fetcher.Resolve(t.Context(), []store.Reference{{}}, "ns")
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		_, _, err = fetcher.Open(&c.plan, stores, "ns").Fetch(t.Context(), nil, time.Time{})
 
 		switch {
 		case c.err == "" && err != nil, c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):

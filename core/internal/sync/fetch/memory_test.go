@@ -6,11 +6,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/external-secrets/eso/core/internal/store/source"
+	"github.com/external-secrets/eso/core/store"
 )
 
 func answer(size int) Answers {
-	return Answers{{source.Result{Value: bytes.Repeat([]byte("x"), size)}}}
+	return Answers{{store.Result{Value: bytes.Repeat([]byte("x"), size)}}}
 }
 
 func TestMemory(t *testing.T) {

@@ -38,7 +38,7 @@ func FuzzNew(f *testing.F) {
 			t.Fatalf("it took %s", took)
 		}
 
-		p, err := New(es)
+		p, err := New(es, nil)
 		if err != nil {
 			return
 		}

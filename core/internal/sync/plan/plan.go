@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -9,69 +10,32 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/generator"
+	"github.com/external-secrets/eso/core/store"
 )
 
-// Store names a store as an ExternalSecret's references do, defaults filled in.
-type Store struct{ APIVersion, Kind, Name string }
-
-// String names the store for people.
-func (s Store) String() string { return fmt.Sprintf("%s %q", s.Kind, s.Name) }
-
-// Read is one read of a store. Equal reads are one.
-type Read struct {
-	// Key, Property and Version of the secret.
-	Key, Property, Version string
-	// Map asks for every key of the secret.
-	Map bool
-	// Metadata asks for the secret's metadata.
-	Metadata bool
-}
-
-// Find asks a store for every secret that matches.
-type Find struct {
-	// Path to look below; nil means everywhere.
-	Path *string
-	// Name is an RE2 expression that a name must match; empty matches all.
-	Name string
-	// Tags that a secret must have.
-	Tags map[string]string
-}
-
-// String says what is looked for.
-func (f Find) String() string {
-	var parts []string
-
-	if f.Name != "" {
-		parts = append(parts, fmt.Sprintf("name %q", f.Name))
-	}
-
-	if f.Path != nil {
-		parts = append(parts, fmt.Sprintf("path %q", *f.Path))
-	}
-
-	if len(f.Tags) > 0 {
-		parts = append(parts, fmt.Sprintf("tags %v", f.Tags))
-	}
-
-	return "find " + strings.Join(parts, ", ")
-}
-
-func (f Find) equal(g Find) bool {
-	samePath := f.Path == g.Path || (f.Path != nil && g.Path != nil && *f.Path == *g.Path)
-
-	return samePath && f.Name == g.Name && maps.Equal(f.Tags, g.Tags)
-}
-
-// Batch is everything that is asked of one store.
+// Batch is everything that is read from one store, or one call of a generator.
 type Batch struct {
 	// Store to read.
-	Store Store
-	// Field that names the store, for error messages.
+	Store store.Reference
+	// Generator to call in place of reading a store; nil where a store is read.
+	Generator *generator.Reference
+	// Field of the reference to the store or generator, for error messages.
 	Field string
 	// Reads without repetition.
-	Reads []Read
+	Reads []store.Read
 	// Finds without repetition.
-	Finds []Find
+	Finds []store.Find
+}
+
+// Source names the store or the generator, for messages.
+func (b Batch) Source() string {
+	if b.Generator != nil {
+		return b.Generator.String()
+	}
+
+	return b.Store.String()
 }
 
 // Entry is one entry of data or dataFrom, and the read that answers it.
@@ -81,7 +45,7 @@ type Entry struct {
 	// SecretKey in the target; empty for an entry of dataFrom.
 	SecretKey string
 	// Batch and Read are indices: Plan.Batches[Batch].Reads[Read], or, where
-	// Find is set, Finds[Read].
+	// Find is set, Finds[Read]. The batch of a generator has one result.
 	Batch, Read int
 	// Find says that the entry is answered by a Find.
 	Find bool
@@ -147,10 +111,11 @@ type Error struct{ Problems []string }
 // Error lists the problems.
 func (e *Error) Error() string { return strings.Join(e.Problems, "; ") }
 
-// New makes the plan of an ExternalSecret. A field that makes no sense, or
-// whose behaviour this version does not have, is an *Error.
-func New(es *esv1.ExternalSecret) (*Plan, error) {
-	b := &builder{es: es, plan: &Plan{Target: TargetOf(es)}}
+// New returns the plan of an ExternalSecret. generators reports whether an
+// apiVersion of generators is served; nil serves none. A field that is invalid,
+// or that this version does not support, is an *Error.
+func New(es *esv1.ExternalSecret, generators func(apiVersion string) bool) (*Plan, error) {
+	b := &builder{es: es, generators: generators, plan: &Plan{Target: TargetOf(es)}}
 	b.manifest()
 	b.windows()
 	b.policies()
@@ -176,10 +141,10 @@ func New(es *esv1.ExternalSecret) (*Plan, error) {
 }
 
 // Stores that an ExternalSecret refers to, whatever else is wrong with it.
-func Stores(es *esv1.ExternalSecret) []Store {
+func Stores(es *esv1.ExternalSecret) []store.Reference {
 	var (
-		stores []Store
-		seen   = map[Store]bool{}
+		stores []store.Reference
+		seen   = map[store.Reference]bool{}
 	)
 
 	add := func(ref *esv1.StoreRef) {
@@ -187,9 +152,9 @@ func Stores(es *esv1.ExternalSecret) []Store {
 			return
 		}
 
-		if store := storeOf(ref); !seen[store] {
-			seen[store] = true
-			stores = append(stores, store)
+		if reference := storeOf(ref); !seen[reference] {
+			seen[reference] = true
+			stores = append(stores, reference)
 		}
 	}
 
@@ -237,33 +202,25 @@ func TargetOf(es *esv1.ExternalSecret) Target {
 	return t
 }
 
-func storeOf(ref *esv1.StoreRef) Store {
-	store := Store{APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-	if store.Kind == "" {
-		store.Kind = "SecretStore"
+func storeOf(ref *esv1.StoreRef) store.Reference {
+	return store.Reference{
+		APIVersion: cmp.Or(ref.APIVersion, "external-secrets.io/v1"), Kind: cmp.Or(ref.Kind, "SecretStore"), Name: ref.Name,
 	}
+}
 
-	if store.APIVersion == "" {
-		store.APIVersion = "external-secrets.io/v1"
-	}
-
-	return store
+func generatorOf(ref *esv1.GeneratorRef) generator.Reference {
+	return generator.Reference{APIVersion: cmp.Or(ref.APIVersion, generator.DefaultAPIVersion), Kind: ref.Kind, Name: ref.Name}
 }
 
 type builder struct {
-	es       *esv1.ExternalSecret
-	plan     *Plan
-	problems []string
+	es         *esv1.ExternalSecret
+	generators func(apiVersion string) bool
+	plan       *Plan
+	problems   []string
 }
 
 func (b *builder) problem(format string, args ...any) {
 	b.problems = append(b.problems, fmt.Sprintf(format, args...))
-}
-
-func (b *builder) unsupported(used bool, field string) {
-	if used {
-		b.problem("not supported yet: %s", field)
-	}
 }
 
 // manifest checks a target that is no Secret.
@@ -337,7 +294,7 @@ func (b *builder) policies() {
 func (b *builder) data(field string, data *esv1.Data) {
 	ref := &data.RemoteRef
 
-	b.addRead(Entry{Field: field, SecretKey: data.SecretKey, Decoding: ref.DecodingStrategy, NullByte: ref.NullBytePolicy}, data.SourceRef, Read{
+	b.addRead(Entry{Field: field, SecretKey: data.SecretKey, Decoding: ref.DecodingStrategy, NullByte: ref.NullBytePolicy}, data.SourceRef, store.Read{
 		Key: ref.Key, Property: ref.Property, Version: ref.Version, Metadata: ref.MetadataPolicy == esv1.MetadataFetch,
 	})
 }
@@ -345,19 +302,19 @@ func (b *builder) data(field string, data *esv1.Data) {
 func (b *builder) dataFrom(field string, from *esv1.DataFrom) {
 	b.rewrite(field, from.Rewrite)
 
-	generator := from.SourceRef != nil && from.SourceRef.GeneratorRef != nil
+	generates := from.SourceRef != nil && from.SourceRef.GeneratorRef != nil
 
 	switch {
-	case from.Extract != nil && from.Find != nil, generator && (from.Extract != nil || from.Find != nil):
+	case from.Extract != nil && from.Find != nil, generates && (from.Extract != nil || from.Find != nil):
 		b.problem("%s: set one of extract, find and sourceRef.generatorRef", field)
-	case generator:
-		b.unsupported(true, field+".sourceRef.generatorRef")
+	case generates:
+		b.generate(field, from)
 	case from.Extract != nil:
 		ref := from.Extract
 		b.addRead(Entry{
 			Field: field + ".extract", Rewrite: from.Rewrite,
 			Decoding: ref.DecodingStrategy, Conversion: ref.ConversionStrategy, NullByte: ref.NullBytePolicy,
-		}, from.SourceRef, Read{
+		}, from.SourceRef, store.Read{
 			Key: ref.Key, Property: ref.Property, Version: ref.Version, Map: true, Metadata: ref.MetadataPolicy == esv1.MetadataFetch,
 		})
 	case from.Find != nil:
@@ -368,7 +325,7 @@ func (b *builder) dataFrom(field string, from *esv1.DataFrom) {
 }
 
 func (b *builder) find(field string, from *esv1.DataFrom) {
-	find := Find{Path: from.Find.Path, Tags: from.Find.Tags}
+	find := store.Find{Path: from.Find.Path, Tags: from.Find.Tags}
 	if from.Find.Name != nil {
 		find.Name = from.Find.Name.RegExp
 	}
@@ -388,6 +345,22 @@ func (b *builder) find(field string, from *esv1.DataFrom) {
 		Field: field, Rewrite: from.Rewrite, Batch: batch, Read: b.findIn(batch, find), Find: true,
 		Decoding: from.Find.DecodingStrategy, Conversion: from.Find.ConversionStrategy, NullByte: from.Find.NullBytePolicy,
 	})
+}
+
+// generate adds a call of a generator: one per entry, as two entries of one
+// generator have different values.
+func (b *builder) generate(field string, from *esv1.DataFrom) {
+	field += ".sourceRef.generatorRef"
+	reference := generatorOf(from.SourceRef.GeneratorRef)
+
+	if b.generators == nil || !b.generators(reference.APIVersion) {
+		b.problem("not supported yet: %s", field)
+
+		return
+	}
+
+	b.plan.Batches = append(b.plan.Batches, Batch{Generator: &reference, Field: field})
+	b.entry(Entry{Field: field, Rewrite: from.Rewrite, Batch: len(b.plan.Batches) - 1})
 }
 
 // rewrite checks what can be checked before anything is read.
@@ -411,7 +384,7 @@ func (b *builder) rewrite(field string, rewrites []esv1.Rewrite) {
 	}
 }
 
-func (b *builder) addRead(entry Entry, source *esv1.SourceRef, read Read) {
+func (b *builder) addRead(entry Entry, source *esv1.SourceRef, read store.Read) {
 	batch, ok := b.batchOf(entry.Field, source)
 	if !ok {
 		return
@@ -462,19 +435,19 @@ func (b *builder) batchOf(field string, source *esv1.SourceRef) (batch int, ok b
 	return b.batch(storeOf(ref), storeField), true
 }
 
-func (b *builder) batch(store Store, field string) int {
+func (b *builder) batch(reference store.Reference, field string) int {
 	for i := range b.plan.Batches {
-		if b.plan.Batches[i].Store == store {
+		if b.plan.Batches[i].Generator == nil && b.plan.Batches[i].Store == reference {
 			return i
 		}
 	}
 
-	b.plan.Batches = append(b.plan.Batches, Batch{Store: store, Field: field})
+	b.plan.Batches = append(b.plan.Batches, Batch{Store: reference, Field: field})
 
 	return len(b.plan.Batches) - 1
 }
 
-func (b *builder) read(batch int, read Read) int {
+func (b *builder) read(batch int, read store.Read) int {
 	reads := &b.plan.Batches[batch].Reads
 	for i := range *reads {
 		if (*reads)[i] == read {
@@ -487,10 +460,16 @@ func (b *builder) read(batch int, read Read) int {
 	return len(*reads) - 1
 }
 
-func (b *builder) findIn(batch int, find Find) int {
+func equal(a, b store.Find) bool {
+	samePath := a.Path == b.Path || (a.Path != nil && b.Path != nil && *a.Path == *b.Path)
+
+	return samePath && a.Name == b.Name && maps.Equal(a.Tags, b.Tags)
+}
+
+func (b *builder) findIn(batch int, find store.Find) int {
 	finds := &b.plan.Batches[batch].Finds
 	for i := range *finds {
-		if (*finds)[i].equal(find) {
+		if equal((*finds)[i], find) {
 			return i
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
+
+	"github.com/external-secrets/eso/core/store"
 )
 
 func externalSecret(edit func(*esv1.ExternalSecretSpec)) *esv1.ExternalSecret {
@@ -41,15 +43,15 @@ func TestNewPutsReadsTogether(t *testing.T) {
 			{Find: find}, {Find: find},
 		}
 		spec.Target = &esv1.Target{Name: "named"}
-	}))
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	want := &Plan{
 		Batches: []Batch{
-			{Store: Store{"v2", "SecretStore", "store"}, Field: "spec.secretStoreRef", Reads: []Read{{Key: "db", Version: "3", Map: true}, {Key: "db", Property: "a"}}, Finds: []Find{{Name: "^a", Tags: map[string]string{"t": "1"}}}},
-			{Store: Store{"external-secrets.io/v1", "ClusterSecretStore", "shared"}, Field: "spec.data[2].sourceRef.storeRef", Reads: []Read{{Key: "x", Metadata: true}}},
+			{Store: store.Reference{APIVersion: "v2", Kind: "SecretStore", Name: "store"}, Field: "spec.secretStoreRef", Reads: []store.Read{{Key: "db", Version: "3", Map: true}, {Key: "db", Property: "a"}}, Finds: []store.Find{{Name: "^a", Tags: map[string]string{"t": "1"}}}},
+			{Store: store.Reference{APIVersion: "external-secrets.io/v1", Kind: "ClusterSecretStore", Name: "shared"}, Field: "spec.data[2].sourceRef.storeRef", Reads: []store.Read{{Key: "x", Metadata: true}}},
 		},
 		Entries: []Entry{
 			{Field: "spec.dataFrom[0].extract", Batch: 0, Read: 0, Decoding: "None", Conversion: "Unicode", NullByte: "Ignore"},
@@ -144,7 +146,7 @@ func TestNewRefuses(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			_, err := New(externalSecret(c.edit))
+			_, err := New(externalSecret(c.edit), nil)
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("err = %v; want %q", err, c.want)
 			}

@@ -27,17 +27,18 @@ import (
 	"github.com/external-secrets/eso/core/internal/controller/externalsecret"
 	"github.com/external-secrets/eso/core/internal/controller/secretprovider"
 	"github.com/external-secrets/eso/core/internal/controller/secretstore"
+	"github.com/external-secrets/eso/core/internal/identity/address"
 	"github.com/external-secrets/eso/core/internal/identity/ca"
 	"github.com/external-secrets/eso/core/internal/identity/mtls"
 	"github.com/external-secrets/eso/core/internal/identity/token"
 	"github.com/external-secrets/eso/core/internal/metrics"
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
 	"github.com/external-secrets/eso/core/internal/store/resolver"
-	"github.com/external-secrets/eso/core/internal/store/source"
 	"github.com/external-secrets/eso/core/internal/sync/render"
 	"github.com/external-secrets/eso/core/internal/sync/report"
 	"github.com/external-secrets/eso/core/internal/template"
 	"github.com/external-secrets/eso/core/internal/version"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -47,13 +48,14 @@ const (
 	clusterStoreWorkers = 8
 )
 
-// Run runs the operator until ctx ends.
-func Run(ctx context.Context, config *rest.Config, options Options) error {
+// Run runs the operator until ctx ends. It may be called once at a time in a
+// process, as metrics are those of the process.
+func Run(ctx context.Context, config *rest.Config, options Options, extensions ...Extension) error {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = float32(options.QPS), options.Burst
 	config.UserAgent = "external-secrets/" + version.Version
 
-	known, err := newScheme()
+	known, err := newScheme(extensions)
 	if err != nil {
 		return err
 	}
@@ -68,14 +70,14 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
 	}
 
-	ca := ca.New(direct, ca.Options{
+	authority := ca.New(direct, ca.Options{
 		Namespace: options.Namespace, CALifetime: options.CALifetime, LeafLifetime: options.CertificateLifetime,
 	})
-	if err := mgr.Add(ca); err != nil {
+	if err := mgr.Add(authority); err != nil {
 		return fmt.Errorf("cannot add the certificate authority: %w", err)
 	}
 
-	measured := metrics.New(mgr.GetClient(), ca)
+	measured := metrics.New(mgr.GetClient(), authority)
 	if err := ctrlmetrics.Registry.Register(measured); err != nil {
 		return fmt.Errorf("cannot register the metrics: %w", err)
 	}
@@ -86,15 +88,15 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
 	}
 
-	trusted := mtls.NewSource(mtls.Options{Own: ca, Reader: direct, WorkloadAPI: options.WorkloadAPI})
+	trusted := mtls.NewSource(mtls.Options{Own: authority, Reader: direct, WorkloadAPI: options.WorkloadAPI})
 	defer trusted.Close()
 
 	pool := providerclient.NewPool(providerclient.Options{
-		Credentials: trusted, Tokens: token.New(clients, config), UserAgent: config.UserAgent, Called: measured.Called,
+		Credentials: trusted, Tokens: token.New(clients, config), UserAgent: config.UserAgent, Called: measured.Called, Dial: options.Dial,
 	})
 	defer pool.Close()
 
-	if err := addControllers(ctx, mgr, direct, ca, pool, measured, options); err != nil {
+	if err := addControllers(ctx, mgr, direct, authority, pool, measured, options, extensions); err != nil {
 		return err
 	}
 
@@ -120,28 +122,37 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	return nil
 }
 
-func addControllers(ctx context.Context, mgr manager.Manager, direct client.Client, ca *ca.Authority, pool *providerclient.Pool, measured *metrics.Recorder, options Options) error {
+func addControllers(
+	ctx context.Context, mgr manager.Manager, direct client.Client, authority *ca.Authority, pool *providerclient.Pool,
+	measured *metrics.Recorder, options Options, extensions []Extension,
+) error {
 	cached := mgr.GetClient()
 	events := mgr.GetEventRecorder("external-secrets")
 	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
-	policy := resolver.Policy{
-		Allowed: options.AllowedAddresses, SocketDir: options.SocketDir, SocketUID: options.SocketUID,
-		SPIFFE: options.WorkloadAPI != "", Namespace: options.Namespace,
+
+	policy, err := addressPolicy(options)
+	if err != nil {
+		return err
 	}
-	resolver := resolver.NewResolver(cached, configs, policy)
+
+	if err := resolver.IndexRegistrations(ctx, mgr.GetFieldIndexer()); err != nil {
+		return err
+	}
+
+	binder := resolver.NewBinder(cached, resolver.IndexedRegistrations{Reader: cached}, configs, policy)
 
 	allowed := make([]providerclient.Endpoint, 0, len(policy.Allowed))
 	for _, a := range policy.Allowed {
 		allowed = append(allowed, policy.Unregistered(a))
 	}
 
-	providers := secretprovider.New(cached, direct, resolver, pool, ca, events, allowed)
-	if err := providers.SetupWithManager(mgr, ca); err != nil {
+	providers := secretprovider.New(cached, direct, binder, pool, authority, events, allowed)
+	if err := providers.SetupWithManager(mgr, authority); err != nil {
 		return err
 	}
 
 	for kind, workers := range map[string]int{v2alpha1.SecretStoreKind: storeWorkers, v2alpha1.ClusterSecretStoreKind: clusterStoreWorkers} {
-		stores := secretstore.New(kind, cached, resolver, pool, events,
+		stores := secretstore.New(kind, cached, binder, pool, events,
 			secretstore.Options{Class: options.Class, RefreshInterval: options.StoreRefreshInterval, Workers: workers})
 		if err := stores.SetupWithManager(ctx, mgr, configs); err != nil {
 			return err
@@ -159,11 +170,15 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 
 	var secrets *externalsecret.Reconciler
 
-	openers := source.Registry{v2alpha1.GroupVersion.String(): source.NewV2Alpha1(cached, resolver, pool, options.MaxFound,
-		func(kind, namespace, name string) { secrets.StoreRecovered(kind, namespace, name) })}
+	environment := Environment{Manager: mgr, Reader: cached, Recovered: func(s store.Selector) { secrets.StoreRecovered(s) }}
+
+	stores, generators, err := resolvers(environment, append([]Extension{secretStores(binder, pool, options.MaxFound)}, extensions...))
+	if err != nil {
+		return err
+	}
 
 	secrets = externalsecret.New(externalsecret.Dependencies{
-		Client: cached, Direct: direct, Openers: openers, Reporter: report.New(cached, events), Meter: measured,
+		Client: cached, Direct: direct, Stores: stores, Generators: generators, Reporter: report.New(cached, events), Metrics: measured,
 		Renderer: render.New(
 			template.New(template.Options{Left: options.LeftDelimiter, Right: options.RightDelimiter}),
 			template.New(template.Options{}),
@@ -174,17 +189,65 @@ func addControllers(ctx context.Context, mgr manager.Manager, direct client.Clie
 		return err
 	}
 
-	if !options.ClusterExternalSecrets {
-		return nil
+	if options.ClusterExternalSecrets {
+		if err := clusterexternalsecret.New(cached, direct).SetupWithManager(ctx, mgr); err != nil {
+			return err
+		}
 	}
 
-	return clusterexternalsecret.New(cached, direct).SetupWithManager(ctx, mgr)
+	for _, extension := range extensions {
+		if extension.Controllers == nil {
+			continue
+		}
+
+		if err := extension.Controllers(ctx, mgr); err != nil {
+			return fmt.Errorf("cannot add the controllers of an extension: %w", err)
+		}
+	}
+
+	return nil
 }
 
-func newScheme() (*runtime.Scheme, error) {
-	known := runtime.NewScheme()
+// secretStores serves SecretStores and ClusterSecretStores, as any extension
+// serves its stores.
+func secretStores(binder *resolver.Binder, pool *providerclient.Pool, maxFound int) Extension {
+	return Extension{Stores: map[string]func(Environment) (store.Resolver, error){
+		v2alpha1.GroupVersion.String(): func(e Environment) (store.Resolver, error) {
+			return resolver.New(e.Reader, binder, pool, maxFound, e.Recovered), nil
+		},
+	}}
+}
 
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, esv1.AddToScheme, v2alpha1.AddToScheme} {
+// addressPolicy is what the flags say about the addresses of providers.
+func addressPolicy(options Options) (resolver.Policy, error) {
+	policy := resolver.Policy{
+		SocketDir: options.SocketDir, SocketUID: options.SocketUID,
+		SPIFFE: options.WorkloadAPI != "", Namespace: options.Namespace,
+	}
+
+	for _, allowed := range options.AllowedAddresses {
+		parsed, err := address.Parse(allowed)
+		if err != nil {
+			return resolver.Policy{}, fmt.Errorf("cannot allow a provider's address: %w", err)
+		}
+
+		policy.Allowed = append(policy.Allowed, parsed)
+	}
+
+	return policy, nil
+}
+
+func newScheme(extensions []Extension) (*runtime.Scheme, error) {
+	known := runtime.NewScheme()
+	adders := []func(*runtime.Scheme) error{scheme.AddToScheme, esv1.AddToScheme, v2alpha1.AddToScheme}
+
+	for _, extension := range extensions {
+		if extension.AddToScheme != nil {
+			adders = append(adders, extension.AddToScheme)
+		}
+	}
+
+	for _, add := range adders {
 		if err := add(known); err != nil {
 			return nil, fmt.Errorf("cannot build the scheme: %w", err)
 		}

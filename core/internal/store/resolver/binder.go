@@ -9,13 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
@@ -24,28 +23,15 @@ import (
 	"github.com/external-secrets/eso/core/internal/identity/token"
 	"github.com/external-secrets/eso/core/internal/statustext"
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // configTimeout bounds the first look at a kind of config, which waits for its
 // informer.
 const configTimeout = 10 * time.Second
 
-// DenialError says why a store is bound to nothing. It ends only when an object
-// changes: trying again is of no use.
-type DenialError struct {
-	// Reason for a condition.
-	Reason string
-	// Message for people.
-	Message string
-	// Retry says that nothing tells when it ends: it is to be looked at again.
-	Retry bool
-}
-
-// Error gives the message.
-func (d *DenialError) Error() string { return d.Message }
-
 func deny(reason, format string, args ...any) error {
-	return &DenialError{Reason: reason, Message: fmt.Sprintf(format, args...)}
+	return &store.DenialError{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
 // Binding is what a store is bound to.
@@ -108,20 +94,21 @@ type Configs interface {
 	Watch(ctx context.Context, gvk schema.GroupVersionKind) error
 }
 
-// Resolver binds stores.
-type Resolver struct {
-	reader  client.Reader
-	configs Configs
-	policy  Policy
+// Binder binds stores to providers.
+type Binder struct {
+	reader        client.Reader
+	registrations Registrations
+	configs       Configs
+	policy        Policy
 }
 
-// NewResolver makes a resolver that reads from a cache.
-func NewResolver(reader client.Reader, configs Configs, policy Policy) *Resolver {
-	return &Resolver{reader: reader, configs: configs, policy: policy}
+// NewBinder returns a Binder that reads from a cache.
+func NewBinder(reader client.Reader, registrations Registrations, configs Configs, policy Policy) *Binder {
+	return &Binder{reader: reader, registrations: registrations, configs: configs, policy: policy}
 }
 
-// Bind decides what a store is bound to. What forbids it is a *DenialError.
-func (r *Resolver) Bind(ctx context.Context, s *Store) (*Binding, error) {
+// Bind decides what a store is bound to. What forbids it is a *store.DenialError.
+func (r *Binder) Bind(ctx context.Context, s *Store) (*Binding, error) {
 	namespace, err := configNamespace(s)
 	if err != nil {
 		return nil, err
@@ -153,7 +140,7 @@ func (r *Resolver) Bind(ctx context.Context, s *Store) (*Binding, error) {
 }
 
 // Admit says whether a store serves a namespace; nil where it does.
-func (r *Resolver) Admit(ctx context.Context, s *Store, namespace string) error {
+func (r *Binder) Admit(ctx context.Context, s *Store, namespace string) error {
 	if s.Kind == v2alpha1.SecretStoreKind {
 		if own := s.Object.GetNamespace(); own != namespace {
 			return deny(v2alpha1.ReasonInvalidProviderConfig, "%s serves its own namespace only", s.Key())
@@ -169,7 +156,7 @@ func (r *Resolver) Admit(ctx context.Context, s *Store, namespace string) error 
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"})
 
-	if err := r.reader.Get(ctx, client.ObjectKey{Name: namespace}, object); err != nil {
+	if err := r.reader.Get(ctx, client.ObjectKey{Name: namespace}, object, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("cannot read namespace %q: %w", namespace, err)
 	}
 
@@ -224,15 +211,15 @@ func configKind(s *Store) (schema.GroupVersionKind, error) {
 
 // provider finds the registration that serves the store, or the flag that
 // allows its address.
-func (r *Resolver) provider(ctx context.Context, s *Store, gvk schema.GroupVersionKind, namespace string) (*Binding, *v2alpha1.SecretProvider, error) {
-	var list v2alpha1.SecretProviderList
-	if err := r.reader.List(ctx, &list); err != nil {
-		return nil, nil, fmt.Errorf("cannot list SecretProviders: %w", err)
-	}
-
+func (r *Binder) provider(ctx context.Context, s *Store, gvk schema.GroupVersionKind, namespace string) (*Binding, *v2alpha1.SecretProvider, error) {
 	given := s.Spec.ProviderConfig.Address
 	if given == "" {
-		registration, err := serving(list.Items, gvk, namespace)
+		registrations, err := r.registrations.Serving(ctx, gvk)
+		if err != nil {
+			return nil, nil, err
+		}
+
+		registration, err := serving(registrations, gvk, namespace)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -247,7 +234,12 @@ func (r *Resolver) provider(ctx context.Context, s *Store, gvk schema.GroupVersi
 		return nil, nil, deny(v2alpha1.ReasonInvalidProviderConfig, "spec.providerConfig.address: %v", err)
 	}
 
-	registration, forbidden := at(list.Items, wanted, namespace)
+	registrations, err := r.registrations.At(ctx, wanted)
+	if err != nil {
+		return nil, nil, err
+	}
+
+	registration, forbidden := at(registrations, wanted, namespace)
 	if registration != nil {
 		if err := serves(registration, gvk); err != nil {
 			return nil, nil, err
@@ -396,7 +388,7 @@ func because(registration *v2alpha1.SecretProvider) string {
 }
 
 // registered makes the binding of a registration.
-func (r *Resolver) registered(registration *v2alpha1.SecretProvider, gvk schema.GroupVersionKind) (*Binding, error) {
+func (r *Binder) registered(registration *v2alpha1.SecretProvider, gvk schema.GroupVersionKind) (*Binding, error) {
 	if ready := meta.FindStatusCondition(registration.Status.Conditions, v2alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		switch ready.Reason {
 		// Whether these have passed is known only by asking; the others end
@@ -415,12 +407,12 @@ func (r *Resolver) registered(registration *v2alpha1.SecretProvider, gvk schema.
 	kind, _ := kindOf(registration, gvk)
 
 	return &Binding{
-		Endpoint: endpoint, Provider: registration.Name, Version: registration.Status.Version, Capabilities: kind.Capabilities,
+		Endpoint: endpoint, Provider: registration.Name, Version: registration.Status.Version, Capabilities: slices.Clone(kind.Capabilities),
 	}, nil
 }
 
-// Endpoint of a registration. What forbids it is a *DenialError.
-func (r *Resolver) Endpoint(registration *v2alpha1.SecretProvider) (providerclient.Endpoint, error) {
+// Endpoint of a registration. What forbids it is a *store.DenialError.
+func (r *Binder) Endpoint(registration *v2alpha1.SecretProvider) (providerclient.Endpoint, error) {
 	parsed, err := address.Parse(registration.Spec.Address)
 	if err != nil {
 		return providerclient.Endpoint{}, deny(v2alpha1.ReasonInvalidRegistration, "spec.address: %v", err)
@@ -449,7 +441,7 @@ func (r *Resolver) Endpoint(registration *v2alpha1.SecretProvider) (providerclie
 	return endpoint, nil
 }
 
-func (r *Resolver) socket(a address.Address) error {
+func (r *Binder) socket(a address.Address) error {
 	switch {
 	case !a.Socket(), r.policy.SocketDir != "" && a.Within(r.policy.SocketDir):
 		return nil
@@ -461,13 +453,13 @@ func (r *Resolver) socket(a address.Address) error {
 }
 
 // config reads the config's metadata from the cache.
-func (r *Resolver) config(ctx context.Context, gvk schema.GroupVersionKind, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
+func (r *Binder) config(ctx context.Context, gvk schema.GroupVersionKind, key client.ObjectKey) (*metav1.PartialObjectMetadata, error) {
 	ctx, cancel := context.WithTimeout(ctx, configTimeout)
 	defer cancel()
 
 	if err := r.configs.Watch(ctx, gvk); err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, &DenialError{
+			return nil, &store.DenialError{
 				Reason: v2alpha1.ReasonInvalidProviderConfig, Retry: true,
 				Message: fmt.Sprintf("the cluster has no kind %s of %s: install its provider's chart", gvk.Kind, gvk.GroupVersion()),
 			}
@@ -479,7 +471,7 @@ func (r *Resolver) config(ctx context.Context, gvk schema.GroupVersionKind, key 
 	config := &metav1.PartialObjectMetadata{}
 	config.SetGroupVersionKind(gvk)
 
-	err := r.reader.Get(ctx, key, config)
+	err := r.reader.Get(ctx, key, config, client.UnsafeDisableDeepCopy)
 
 	switch {
 	case apierrors.IsNotFound(err):

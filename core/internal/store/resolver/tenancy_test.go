@@ -1,4 +1,4 @@
-package source
+package resolver
 
 import (
 	"context"
@@ -18,8 +18,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
-	"github.com/external-secrets/eso/core/internal/store/resolver"
-	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 	"github.com/external-secrets/eso/core/tenancy"
 )
 
@@ -123,23 +122,29 @@ func open(ctx context.Context, c tenancy.Case) tenancy.Verdict {
 
 	defer pool.Close()
 
-	store := plan.Store{APIVersion: v2alpha1.GroupVersion.String(), Kind: v2alpha1.SecretStoreKind, Name: "store"}
+	reference := store.Reference{APIVersion: v2alpha1.GroupVersion.String(), Kind: v2alpha1.SecretStoreKind, Name: "store"}
 	if c.Cluster {
-		store.Kind = v2alpha1.ClusterSecretStoreKind
+		reference.Kind = v2alpha1.ClusterSecretStoreKind
 	}
 
-	opened, err := NewV2Alpha1(reader, resolver.NewResolver(reader, served{}, resolver.Policy{}), pool, 1, nil).Open(ctx, store, c.User)
+	binder := NewBinder(reader, ListedRegistrations{reader}, served{}, Policy{})
+
+	snapshot, err := New(reader, binder, pool, 1, nil).Resolve(ctx, reference, c.User)
+	if err == nil {
+		err = snapshot.Gate
+	}
+
 	if err != nil {
-		if _, denied := errors.AsType[*resolver.DenialError](err); !denied {
+		if _, denied := errors.AsType[*store.DenialError](err); !denied {
 			return tenancy.Verdict{Denied: "it failed: " + err.Error(), Provider: "nobody"}
 		}
 
 		return tenancy.Verdict{Denied: err.Error()}
 	}
 
-	bound, ok := opened.(*boundSource)
+	bound, ok := snapshot.Client.(*providerStore)
 	if !ok {
-		return tenancy.Verdict{Denied: "no source", Provider: "nobody"}
+		return tenancy.Verdict{Denied: "no client", Provider: "nobody"}
 	}
 
 	call := bound.bound.Call(c.User)

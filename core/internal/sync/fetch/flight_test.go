@@ -1,4 +1,4 @@
-package source
+package fetch
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 func TestReadsInFlightAreShared(t *testing.T) {
@@ -22,12 +22,12 @@ func TestReadsInFlightAreShared(t *testing.T) {
 			wait  sync.WaitGroup
 		)
 
-		ask := func(_ context.Context, reads []plan.Read, _ []string) ([]Result, error) { //nolint:unparam // a store may fail; this one does not
+		ask := func(_ context.Context, reads []store.Read, _ []string) ([]store.Result, error) { //nolint:unparam // a store may fail; this one does not
 			asked.Add(int32(len(reads))) //nolint:gosec // a handful
 
 			<-free
 
-			results := make([]Result, len(reads))
+			results := make([]store.Result, len(reads))
 			for i, read := range reads {
 				results[i].Value = []byte(read.Key)
 			}
@@ -36,7 +36,7 @@ func TestReadsInFlightAreShared(t *testing.T) {
 		}
 
 		for _, keys := range [][]string{{"a", "b"}, {"b", "c"}, {"a"}, {"c", "b", "a"}} {
-			reads := make([]plan.Read, len(keys))
+			reads := make([]store.Read, len(keys))
 			for i, key := range keys {
 				reads[i].Key = key
 			}
@@ -59,7 +59,7 @@ func TestReadsInFlightAreShared(t *testing.T) {
 		}
 
 		// The same read by another identity is another read.
-		wait.Go(func() { _, _ = f.read(t.Context(), "other", []plan.Read{{Key: "a"}}, []string{""}, time.Time{}, ask) })
+		wait.Go(func() { _, _ = f.read(t.Context(), "other", []store.Read{{Key: "a"}}, []string{""}, time.Time{}, ask) })
 		synctest.Wait()
 
 		if n := asked.Load(); n != 4 {
@@ -86,7 +86,7 @@ func TestReadWhoseLeaderLeaves(t *testing.T) {
 		)
 
 		ctx, leave := context.WithCancel(t.Context())
-		ask := func(ctx context.Context, reads []plan.Read, _ []string) ([]Result, error) {
+		ask := func(ctx context.Context, reads []store.Read, _ []string) ([]store.Result, error) {
 			if leader {
 				leader = false
 
@@ -95,9 +95,9 @@ func TestReadWhoseLeaderLeaves(t *testing.T) {
 				return nil, ctx.Err()
 			}
 
-			return make([]Result, len(reads)), nil
+			return make([]store.Result, len(reads)), nil
 		}
-		read := []plan.Read{{Key: "a"}}
+		read := []store.Read{{Key: "a"}}
 
 		wait.Go(func() {
 			if _, err := f.read(ctx, "one", read, []string{""}, time.Time{}, ask); !errors.Is(err, context.Canceled) {
@@ -128,10 +128,10 @@ func TestReadsBegunTooEarlyAreNotShared(t *testing.T) {
 		)
 
 		// The backend answers what it holds when it is asked, a second later.
-		ask := func(context.Context, []plan.Read, []string) ([]Result, error) { //nolint:unparam // a store may fail; this one does not
+		ask := func(context.Context, []store.Read, []string) ([]store.Result, error) { //nolint:unparam // a store may fail; this one does not
 			asked.Add(1)
 
-			result := []Result{{Value: []byte(value)}}
+			result := []store.Result{{Value: []byte(value)}}
 
 			time.Sleep(time.Second)
 
@@ -139,7 +139,7 @@ func TestReadsBegunTooEarlyAreNotShared(t *testing.T) {
 		}
 		read := func(since time.Time, want string) {
 			wait.Go(func() {
-				results, err := f.read(t.Context(), "one", []plan.Read{{Key: "a"}}, []string{""}, since, ask)
+				results, err := f.read(t.Context(), "one", []store.Read{{Key: "a"}}, []string{""}, since, ask)
 				if err != nil || string(results[0].Value) != want {
 					t.Errorf("got %q, error %v; want %q", results[0].Value, err, want)
 				}

@@ -1,4 +1,4 @@
-package source
+package fetch
 
 import (
 	"context"
@@ -6,25 +6,26 @@ import (
 	"sync"
 	"time"
 
-	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
-// flight is one read that is under way.
+// flight is one read in flight.
 type flight struct {
 	began  time.Time
 	done   chan struct{}
-	result Result
+	result store.Result
 	err    error
 }
 
-// flightKey names a read: two that are equal, by the same identity, are one.
+// flightKey identifies a read: two that are equal, by the same identity, are
+// one.
 type flightKey struct {
 	identity string
-	read     plan.Read
+	read     store.Read
 	known    string
 }
 
-// flights are the reads that are under way.
+// flights are the reads in flight.
 type flights struct {
 	mu    sync.Mutex
 	byKey map[flightKey]*flight
@@ -32,18 +33,17 @@ type flights struct {
 
 func newFlights() *flights { return &flights{byKey: map[flightKey]*flight{}} }
 
-// errLeft is what those who wait get when the caller whose read they share
-// goes away.
+// errLeft is the result of a shared read whose caller was cancelled.
 var errLeft = errors.New("the read that was shared was cancelled")
 
-// read performs reads by means of ask, but for those that somebody else of the
-// same identity has under way: of those it takes the results. What was begun
-// before since may show what the store held before, and is left alone.
+// read performs reads by calling ask, except for those that another caller with
+// the same identity has in flight: it waits for their results. Results of reads
+// that were started before since may be outdated and are not used.
 func (f *flights) read(
-	ctx context.Context, identity string, reads []plan.Read, known []string, since time.Time,
-	ask func(context.Context, []plan.Read, []string) ([]Result, error),
-) ([]Result, error) {
-	results := make([]Result, len(reads))
+	ctx context.Context, identity string, reads []store.Read, known []string, since time.Time,
+	ask func(context.Context, []store.Read, []string) ([]store.Result, error),
+) ([]store.Result, error) {
+	results := make([]store.Result, len(reads))
 	joined := map[int]*flight{}
 
 	var mine flightPlan
@@ -70,7 +70,7 @@ func (f *flights) read(
 		return nil, err
 	}
 
-	// What others began and gave up is asked for once more, without sharing.
+	// Reads whose callers were cancelled are repeated once, without sharing.
 	var again flightPlan
 
 	for i, under := range joined {
@@ -93,12 +93,12 @@ func (f *flights) read(
 	return results, again.ask(ctx, results, ask)
 }
 
-// flightPlan is the part of a batch that one caller asks for.
+// flightPlan is the part of a batch that one caller reads itself.
 type flightPlan struct {
 	at    []int
 	keys  []flightKey
 	own   []*flight
-	reads []plan.Read
+	reads []store.Read
 	known []string
 }
 
@@ -107,8 +107,8 @@ func (p *flightPlan) add(at int, key flightKey, own *flight) {
 	p.reads, p.known = append(p.reads, key.read), append(p.known, key.known)
 }
 
-// ask asks, and puts the answers into results.
-func (p *flightPlan) ask(ctx context.Context, results []Result, ask func(context.Context, []plan.Read, []string) ([]Result, error)) error {
+// ask calls ask and puts what it returns into results.
+func (p *flightPlan) ask(ctx context.Context, results []store.Result, ask func(context.Context, []store.Read, []string) ([]store.Result, error)) error {
 	if len(p.reads) == 0 {
 		return nil
 	}
@@ -125,8 +125,8 @@ func (p *flightPlan) ask(ctx context.Context, results []Result, ask func(context
 	return nil
 }
 
-// lead asks, and gives the answers to whoever waits for them.
-func (f *flights) lead(ctx context.Context, p *flightPlan, results []Result, ask func(context.Context, []plan.Read, []string) ([]Result, error)) (err error) {
+// lead performs reads and passes the results to the callers that wait for them.
+func (f *flights) lead(ctx context.Context, p *flightPlan, results []store.Result, ask func(context.Context, []store.Read, []string) ([]store.Result, error)) (err error) {
 	answered := false
 
 	defer func() {
@@ -140,7 +140,7 @@ func (f *flights) lead(ctx context.Context, p *flightPlan, results []Result, ask
 
 			close(own.done)
 
-			if f.byKey[p.keys[i]] == own { // and not one that began since
+			if f.byKey[p.keys[i]] == own { // and not one that was started since
 				delete(f.byKey, p.keys[i])
 			}
 		}

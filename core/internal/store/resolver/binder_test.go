@@ -17,6 +17,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
 	"github.com/external-secrets/eso/core/internal/identity/address"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // watched has every kind but one.
@@ -30,7 +31,7 @@ func (watched) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
 	return nil
 }
 
-func store(namespace string, edit func(*v2alpha1.StoreSpec)) *Store {
+func secretStore(namespace string, edit func(*v2alpha1.StoreSpec)) *Store {
 	s := &v2alpha1.SecretStore{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "store", UID: "store-uid", Generation: 3}}
 	s.Spec.ProviderConfig.ProviderRef = v2alpha1.ProviderReference{Kind: "Vault", Name: "config"}
 
@@ -68,7 +69,7 @@ func config(namespace string) *metav1.PartialObjectMetadata {
 	return c
 }
 
-func resolver(t *testing.T, policy Policy, objects ...client.Object) *Resolver {
+func binder(t *testing.T, policy Policy, objects ...client.Object) *Binder {
 	t.Helper()
 
 	scheme := runtime.NewScheme()
@@ -78,7 +79,9 @@ func resolver(t *testing.T, policy Policy, objects ...client.Object) *Resolver {
 
 	metav1.AddMetaToScheme(scheme) //nolint:errcheck // it cannot fail on an empty scheme
 
-	return NewResolver(fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), watched{}, policy)
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+
+	return NewBinder(reader, ListedRegistrations{reader}, watched{}, policy)
 }
 
 func TestBindDenies(t *testing.T) {
@@ -95,63 +98,63 @@ func TestBindDenies(t *testing.T) {
 		want    string
 	}{
 		{
-			why: "nobody serves the kind", store: store("tenant", nil),
+			why: "nobody serves the kind", store: secretStore("tenant", nil),
 			reason: v2alpha1.ReasonProviderNotRegistered, want: "no SecretProvider serves Vault",
 		},
 		{
-			why: "two serve it, and neither is named", store: store("tenant", nil),
+			why: "two serve it, and neither is named", store: secretStore("tenant", nil),
 			objects: []client.Object{vault, registration("other", "other.ns.svc:1", nil)},
 			reason:  v2alpha1.ReasonProviderNotRegistered, want: "SecretProviders other, vault all serve",
 		},
 		{
-			why: "the namespace is left out", store: store("tenant", nil),
+			why: "the namespace is left out", store: secretStore("tenant", nil),
 			objects: []client.Object{registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Spec.AllowedNamespaces = []string{"platform"} })},
 			reason:  v2alpha1.ReasonProviderNotRegistered, want: "allowedNamespaces leave out namespace \"tenant\"",
 		},
 		{
 			why:   "another namespace's config",
-			store: store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.ProviderRef.Namespace = "platform" }), objects: []client.Object{vault, config("platform")},
+			store: secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.ProviderRef.Namespace = "platform" }), objects: []client.Object{vault, config("platform")},
 			reason: v2alpha1.ReasonInvalidProviderConfig, want: "its own namespace \"tenant\" only",
 		},
 		{
 			why:   "an address that nobody registered",
-			store: store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "evil.example.com:443" }), objects: []client.Object{vault},
+			store: secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "evil.example.com:443" }), objects: []client.Object{vault},
 			reason: v2alpha1.ReasonProviderNotRegistered, want: "nothing was dialled",
 		},
 		{
 			why:   "an address that differs in its port",
-			store: store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "vault.secrets.svc:8444" }), objects: []client.Object{vault},
+			store: secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "vault.secrets.svc:8444" }), objects: []client.Object{vault},
 			reason: v2alpha1.ReasonProviderNotRegistered, want: "nothing was dialled",
 		},
 		{
 			why:    "an address that is none",
-			store:  store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "vault" }),
+			store:  secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "vault" }),
 			reason: v2alpha1.ReasonInvalidProviderConfig, want: "spec.providerConfig.address",
 		},
 		{
-			why: "a registered socket where sockets are off", store: store("tenant", nil),
+			why: "a registered socket where sockets are off", store: secretStore("tenant", nil),
 			objects: []client.Object{registration("vault", "unix:///run/vault.sock", nil)},
 			reason:  v2alpha1.ReasonProviderNotRegistered, want: "--provider-socket-dir is not set",
 		},
 		{
-			why: "a registered socket outside the folder", store: store("tenant", nil), policy: Policy{SocketDir: "/run/eso"},
+			why: "a registered socket outside the folder", store: secretStore("tenant", nil), policy: Policy{SocketDir: "/run/eso"},
 			objects: []client.Object{registration("vault", "unix:///run/docker.sock", nil)},
 			reason:  v2alpha1.ReasonProviderNotRegistered, want: "outside the operator's --provider-socket-dir",
 		},
 		{
-			why: "a registered provider that speaks another protocol", store: store("tenant", nil),
+			why: "a registered provider that speaks another protocol", store: secretStore("tenant", nil),
 			objects: []client.Object{registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) {
 				r.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "False", Reason: v2alpha1.ReasonUnsupportedProtocol, Message: "speaks v3"}}
 			})},
 			reason: v2alpha1.ReasonProviderUnavailable, want: "speaks v3",
 		},
 		{
-			why: "a config that is not there", store: store("tenant", nil), objects: []client.Object{vault, config("other")},
+			why: "a config that is not there", store: secretStore("tenant", nil), objects: []client.Object{vault, config("other")},
 			reason: v2alpha1.ReasonInvalidProviderConfig, want: `Vault "config" of provider.secretstore.external-secrets.io/v2alpha1 does not exist in namespace "tenant"`,
 		},
 		{
 			why:     "a kind that the cluster does not have",
-			store:   store("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.ProviderRef.Kind = "Absent" }),
+			store:   secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.ProviderRef.Kind = "Absent" }),
 			objects: []client.Object{registration("vault", vaultAddress, func(r *v2alpha1.SecretProvider) { r.Status.Kinds[0].Kind = "Absent" })},
 			reason:  v2alpha1.ReasonInvalidProviderConfig, want: "the cluster has no kind Absent",
 		},
@@ -159,9 +162,9 @@ func TestBindDenies(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			_, err := resolver(t, c.policy, c.objects...).Bind(t.Context(), c.store)
+			_, err := binder(t, c.policy, c.objects...).Bind(t.Context(), c.store)
 
-			denial, ok := errors.AsType[*DenialError](err)
+			denial, ok := errors.AsType[*store.DenialError](err)
 			if !ok || denial.Reason != c.reason || !strings.Contains(denial.Message, c.want) {
 				t.Errorf("err = %#v; want %s with %q", err, c.reason, c.want)
 			}
@@ -177,7 +180,7 @@ func TestBindBinds(t *testing.T) {
 	t.Run("the registration that serves the kind, with its identity pinned", func(t *testing.T) {
 		t.Parallel()
 
-		b, err := resolver(t, Policy{}, objects...).Bind(t.Context(), store("tenant", nil))
+		b, err := binder(t, Policy{}, objects...).Bind(t.Context(), secretStore("tenant", nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +205,7 @@ func TestBindBinds(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		b, err := resolver(t, Policy{Allowed: []address.Address{allowed}}, objects...).Bind(t.Context(), store("tenant", func(s *v2alpha1.StoreSpec) {
+		b, err := binder(t, Policy{Allowed: []address.Address{allowed}}, objects...).Bind(t.Context(), secretStore("tenant", func(s *v2alpha1.StoreSpec) {
 			s.ProviderConfig.Address = "https://10.0.0.1:8443"
 		}))
 		if err != nil || b.Endpoint.Address != allowed || b.Provider != "" {
@@ -223,7 +226,7 @@ func TestBindBinds(t *testing.T) {
 		t.Run("credentials of a cluster store resolve in "+c.why, func(t *testing.T) {
 			t.Parallel()
 
-			b, err := resolver(t, Policy{}, objects...).Bind(t.Context(), clusterStore(c.scope))
+			b, err := binder(t, Policy{}, objects...).Bind(t.Context(), clusterStore(c.scope))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,7 +249,7 @@ func TestBindBinds(t *testing.T) {
 			"other config": func(_ *Store, c *metav1.PartialObjectMetadata, _ *v2alpha1.SecretProvider) { c.UID = "other" },
 			"registration": func(_ *Store, _ *metav1.PartialObjectMetadata, r *v2alpha1.SecretProvider) { r.Generation = 9 },
 		} {
-			s, c, r := store("tenant", nil), config("tenant"), registration("vault", "vault:1", nil)
+			s, c, r := secretStore("tenant", nil), config("tenant"), registration("vault", "vault:1", nil)
 			change(s, c, r)
 
 			got := revision(s.Object, c, r)
@@ -316,7 +319,7 @@ func TestGated(t *testing.T) {
 		},
 		"unvalidated, ungated": func(s *Store) { s.Spec.GatingPolicy = v2alpha1.GatingDisabled },
 	} {
-		s := store("ns", nil)
+		s := secretStore("ns", nil)
 		edit(s)
 
 		if err := s.Gated(); err != nil {

@@ -1,10 +1,12 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"math"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -50,8 +52,9 @@ type Options struct {
 	StoreRefreshInterval time.Duration
 	// Namespace of the operator, where its CA is kept.
 	Namespace string
-	// AllowedAddresses of providers that need no registration.
-	AllowedAddresses []address.Address
+	// AllowedAddresses of providers that need no registration, in any of the
+	// forms that spec.address of a SecretProvider may have.
+	AllowedAddresses []string
 	// SocketDir below which providers' unix sockets may lie.
 	SocketDir string
 	// SocketUID is the user that a provider behind a unix socket must run as.
@@ -63,6 +66,12 @@ type Options struct {
 	CertificateLifetime time.Duration
 	// LogLevel is debug, info or error.
 	LogLevel zapcore.Level
+	// Dial connects to providers; nil dials the network. It has no flag: tests
+	// use it for providers that listen in memory. See providers' addresses in its
+	// arguments: host:port, or unix:// and a path. What it returns is secured as
+	// any connection is: by TLS with both sides' certificates, or, for a socket,
+	// by the user of the peer, which only a *net.UnixConn has.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Register adds the flags to a set.
@@ -84,12 +93,11 @@ func (o *Options) Register(flags *flag.FlagSet) {
 	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between two validations of a store that names none")
 	flags.StringVar(&o.Namespace, "namespace", defaultNamespace(), "namespace of the operator, where it keeps its certificate authority; default POD_NAMESPACE, then the Pod's own")
 	flags.Func("allow-provider-address", "address of a provider that stores may name without a SecretProvider; repeat for more", func(s string) error {
-		parsed, err := address.Parse(s)
-		if err != nil {
+		if _, err := address.Parse(s); err != nil {
 			return err
 		}
 
-		o.AllowedAddresses = append(o.AllowedAddresses, parsed)
+		o.AllowedAddresses = append(o.AllowedAddresses, s)
 
 		return nil
 	})
