@@ -1,12 +1,15 @@
 package externalsecret
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -19,6 +22,8 @@ import (
 	"github.com/external-secrets/eso/core/internal/sync/fetch"
 	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/internal/sync/report"
 	"github.com/external-secrets/eso/core/store"
 )
 
@@ -139,5 +144,63 @@ func TestSince(t *testing.T) {
 				t.Errorf("since %s, want %s", got, c.expected)
 			}
 		})
+	}
+}
+
+// countedStore counts how often it is resolved, and read.
+type countedStore struct{ resolved, read int }
+
+func (c *countedStore) Resolve(context.Context, store.Reference, string) (store.Snapshot, error) {
+	c.resolved++
+
+	return store.Snapshot{Revision: "1", Healthy: true, Client: c}, nil
+}
+
+func (*countedStore) Dependencies() []store.Dependency { return nil }
+
+func (c *countedStore) Read(_ context.Context, reads []store.Read, _ []string) ([]store.Result, error) {
+	c.read++
+
+	return make([]store.Result, len(reads)), nil
+}
+
+func (*countedStore) Find(context.Context, store.Find) (map[string][]byte, error) { return nil, nil }
+
+// Whatever a sync has to know of a store, it resolves the store once.
+func TestASyncResolvesAStoreOnce(t *testing.T) {
+	t.Parallel()
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{esv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	es := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app", UID: "uid"}}
+	es.Spec.SecretStoreRef = &esv1.StoreRef{APIVersion: "test/v1", Name: "store"}
+	es.Spec.Data = []esv1.Data{{SecretKey: "a", RemoteRef: esv1.RemoteRef{Key: "a"}}, {SecretKey: "b", RemoteRef: esv1.RemoteRef{Key: "b"}}}
+
+	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(es).WithStatusSubresource(es).
+		WithIndex(&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}, apply.IndexOwner, apply.ByOwner).Build()
+	counted := &countedStore{}
+
+	r := New(Dependencies{
+		Client: objects, Direct: objects, Stores: store.Resolvers{"test/v1": counted}, Metrics: metrics.New(objects, nil),
+		Reporter: report.New(objects, events.NewFakeRecorder(10)), Renderer: render.New(nil, nil),
+	}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r.references = objectwatch.New(nil, nil, func(objectwatch.Key) {})
+	r.kinds = kindsOf(nil, nil)
+
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(es)}); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := objects.Get(t.Context(), client.ObjectKeyFromObject(es), es); err != nil || es.Status.RefreshTime.IsZero() {
+		t.Fatalf("not synced: %+v, %v", es.Status, err)
+	}
+
+	if counted.resolved != 1 || counted.read != 1 {
+		t.Errorf("resolved %d times, read %d times", counted.resolved, counted.read)
 	}
 }
