@@ -130,6 +130,10 @@ func addControllers(
 	events := mgr.GetEventRecorder("external-secrets")
 	configs := secretstore.NewConfigs(mgr.GetCache(), mgr.GetRESTMapper())
 
+	if err := mgr.Add(configs); err != nil {
+		return fmt.Errorf("cannot watch provider configs: %w", err)
+	}
+
 	policy, err := addressPolicy(options)
 	if err != nil {
 		return err

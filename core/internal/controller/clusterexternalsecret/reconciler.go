@@ -18,7 +18,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/records"
 )
 
 const (
@@ -40,9 +40,7 @@ const (
 type Reconciler struct {
 	client  client.Client
 	writer  *writer
-	memory  *memory
-	backoff *backoff.Backoff
-	repairs *backoff.Pace
+	records *records.Map[string, record]
 	now     func() time.Time
 }
 
@@ -50,8 +48,7 @@ type Reconciler struct {
 // server.
 func New(c client.Client, direct client.Reader) *Reconciler {
 	return &Reconciler{
-		client: c, writer: &writer{client: c, direct: direct}, memory: newMemory(),
-		backoff: backoff.New(shortestRetry, longestRetry), repairs: backoff.NewPace(shortestRepair, longestRepair), now: time.Now,
+		client: c, writer: &writer{client: c, direct: direct}, records: records.New(newRecord), now: time.Now,
 	}
 }
 
@@ -69,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	// What it made goes with it, by its owner references.
-	r.forget(request.Name)
+	r.records.Drop(request.Name)
 
 	if err := r.releaseNamespaces(ctx, request.Name); err != nil {
 		return reconcile.Result{}, err
@@ -77,19 +74,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	return reconcile.Result{}, r.release(ctx, ces)
 }
-
-// forget drops what is kept of an object that is gone.
-func (r *Reconciler) forget(name string) {
-	r.backoff.Forget(name)
-
-	if record := r.memory.forget(name); record != nil {
-		for namespace := range record.writes {
-			r.repairs.Forget(repair(name, namespace))
-		}
-	}
-}
-
-func repair(name, namespace string) string { return name + "/" + namespace }
 
 // release lets a deleted ClusterExternalSecret go: older operators put a
 // finalizer on it.
@@ -159,8 +143,8 @@ func (r *Reconciler) children(ctx context.Context, uid types.UID) (map[string][]
 
 // provision brings all namespaces up to date.
 func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSecret) (reconcile.Result, error) {
-	record := r.memory.of(ces.Name)
-	if record.status.ahead(ces.ResourceVersion, r.now()) {
+	record := r.records.Of(ces.Name)
+	if record.status.Pending(ces.ResourceVersion, r.now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
@@ -348,7 +332,7 @@ func (r *round) compare(ctx context.Context, t *task) error {
 		version = t.current.ResourceVersion
 	}
 
-	ahead := last.ahead(version, now)
+	ahead := last.pending(version, now)
 
 	switch {
 	case t.current != nil && t.current.DeletionTimestamp != nil:
@@ -379,7 +363,7 @@ func (r *round) compare(ctx context.Context, t *task) error {
 
 	// Two who undo each other's work must not do so at full speed.
 	if last.wrote(r.want.digest) {
-		if wait := r.repairs.Wait(repair(r.ces.Name, name)); wait > 0 {
+		if wait := last.repairs.Wait(now); wait > 0 {
 			t.failure = &blockedError{fmt.Sprintf("ExternalSecret %q is changed or deleted by somebody else again and again: it is set right at growing intervals", r.want.name)}
 			r.soon(wait)
 
@@ -417,7 +401,6 @@ func (r *round) forgetOthers(tasks []*task) {
 	for namespace := range r.record.writes {
 		if !match[namespace] {
 			delete(r.record.writes, namespace)
-			r.repairs.Forget(repair(r.ces.Name, namespace))
 		}
 	}
 }
@@ -428,7 +411,7 @@ func (r *round) learn(ctx context.Context, tasks []*task) {
 
 	for _, t := range tasks {
 		if t.writes && !t.gone {
-			r.record.writes[t.namespace.Name] = &write{digest: r.want.digest, version: t.version, at: r.now(), failure: t.failure}
+			r.record.wrote(t.namespace.Name, r.want.digest, t.version, t.failure, r.now())
 		}
 
 		if t.failure == nil {
@@ -449,10 +432,10 @@ func (r *round) learn(ctx context.Context, tasks []*task) {
 
 	switch {
 	case !failed:
-		r.backoff.Forget(r.ces.Name)
+		r.record.failures = newFailures()
 		r.record.until, r.record.pause = time.Time{}, 0
 	case tried:
-		r.record.pause = r.backoff.Next(r.ces.Name, 0)
+		r.record.pause = r.record.failures.Step()
 		r.record.until = r.now().Add(r.record.pause)
 	}
 
@@ -479,7 +462,7 @@ func (r *Reconciler) report(ctx context.Context, ces *esv1.ClusterExternalSecret
 		return fmt.Errorf("cannot write the status of ClusterExternalSecret %q: %w", ces.Name, err)
 	}
 
-	record.status = &write{version: ces.ResourceVersion, at: r.now()}
+	record.status.Expect(ces.ResourceVersion, r.now())
 
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -21,7 +20,7 @@ import (
 	"github.com/external-secrets/eso/core/generator"
 	"github.com/external-secrets/eso/core/internal/metrics"
 	"github.com/external-secrets/eso/core/internal/queue/admission"
-	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/records"
 	"github.com/external-secrets/eso/core/internal/store/watch"
 	"github.com/external-secrets/eso/core/internal/sync/apply"
 	"github.com/external-secrets/eso/core/internal/sync/fetch"
@@ -84,18 +83,17 @@ type Dependencies struct {
 type Reconciler struct {
 	Dependencies
 
-	options    Options
-	fetcher    *fetch.Fetcher
-	secrets    *apply.Secrets
-	manifests  *apply.Manifests
-	kinds      *kinds
-	references *objectwatch.Watcher
-	notices    *watch.Notices
-	memory     *fetch.Memory
-	backoff    *backoff.Backoff
-	repairs    *backoff.Pace
-	busy       *admission.Bulkhead[types.NamespacedName]
-	written    *writes
+	options   Options
+	fetcher   *fetch.Fetcher
+	secrets   *apply.Secrets
+	manifests *apply.Manifests
+	// kinds, objects and stores are watched as long as ExternalSecrets name them.
+	kinds   *kinds
+	objects *objectwatch.Watcher
+	stores  *watch.Watches
+	records *records.Map[types.NamespacedName, record]
+	memory  *fetch.Memory
+	busy    *admission.Bulkhead[types.NamespacedName]
 	// writing are the refreshes that are being written.
 	writing chan struct{}
 	queue   *urgentQueue
@@ -110,14 +108,12 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		fetcher:      fetch.New(dependencies.Stores, dependencies.Generators),
 		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
-		backoff:      backoff.New(time.Second, 7*time.Minute),
-		repairs:      backoff.NewPace(shortestRepair, longestRepair),
-		written:      newWrites(),
 		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
 		queue:        &urgentQueue{},
 		now:          time.Now,
 	}
-	r.notices = watch.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
+	r.records = records.New(r.newRecord)
+	r.stores = watch.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
 	r.busy = admission.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
 
 	return r
@@ -125,9 +121,10 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 
 // attempt is what is known of one ExternalSecret while it is looked at.
 type attempt struct {
-	es   *esv1.ExternalSecret
-	name types.NamespacedName
-	plan *plan.Plan
+	es     *esv1.ExternalSecret
+	name   types.NamespacedName
+	record *record
+	plan   *plan.Plan
 	// stores that the ExternalSecret refers to, resolved once.
 	stores fetch.Stores
 	// target writes and judges the target.
@@ -177,8 +174,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s.es, s.target = es, r.writer(es)
-	r.kinds.want(s.name, plan.TargetOf(es).Manifest)
+	s.es, s.target, s.record = es, r.writer(es), r.records.Of(s.name)
+	follow(s.record.kind, plan.TargetOf(es).Manifest)
 
 	var err error
 	if s.stores, err = r.fetcher.Resolve(ctx, plan.Stores(es), es.Namespace); err != nil {
@@ -187,13 +184,13 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
-		r.notices.Want(s.name)
+		s.record.stores.Close()
 
 		return reconcile.Result{}, err
 	}
 
 	if s.plan, err = plan.New(es, r.Generators.Serves); err != nil {
-		r.notices.Want(s.name)
+		s.record.stores.Close()
 
 		return r.failed(ctx, s, err)
 	}
@@ -202,12 +199,12 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
-	if r.written.ahead(es, s.current) {
+	if s.record.pending(es, s.current, r.now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
 	if r.watch(s) {
-		r.notices.Want(s.name)
+		s.record.stores.Close()
 
 		return r.waiting(ctx, s)
 	}
@@ -226,7 +223,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 	// What failed since the last sync is over. Where a sync window holds back
 	// what would find out, nobody knows.
 	if !due.Held {
-		r.backoff.Forget(s.name.String())
+		s.record.failures = newFailures()
 
 		err = r.Reporter.Stands(ctx, es)
 	}
@@ -275,7 +272,7 @@ func (r *Reconciler) state(s *attempt) plan.State {
 		intact = false
 	}
 
-	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Told: r.notices.Told(s.name), Now: r.now()}
+	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Reported: s.record.stores.Changed(), Now: r.now()}
 }
 
 // skip leaves an ExternalSecret to another operator where one of its stores
@@ -304,7 +301,7 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 		keys = append(keys, objectwatch.Key{Kind: objectwatch.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
 	}
 
-	r.references.Want(s.name, keys...)
+	s.record.objects.Replace(keys...)
 
 	return waits
 }
@@ -313,7 +310,7 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 // ExternalSecret that refreshes at all. A store that cannot be watched now is
 // read by the interval.
 func (r *Reconciler) listen(s *attempt) {
-	var wants []watch.Want
+	var sources []watch.Source
 
 	if plan.Refreshes(s.es) {
 		for _, batch := range s.plan.Batches {
@@ -326,11 +323,11 @@ func (r *Reconciler) listen(s *attempt) {
 			reference, namespace := batch.Store, s.es.Namespace
 			open := func(ctx context.Context) (store.Watcher, error) { return r.fetcher.Watcher(ctx, reference, namespace) }
 
-			wants = append(wants, watch.Want{Name: watcher.Name(), Open: open, Keys: keysOf(batch)})
+			sources = append(sources, watch.Source{Name: watcher.Name(), Open: open, Keys: keysOf(batch)})
 		}
 	}
 
-	r.notices.Want(s.name, wants...)
+	s.record.stores.Replace(sources...)
 }
 
 // keysOf are the keys that a batch reads; nil where it searches.
@@ -353,13 +350,13 @@ func keysOf(batch plan.Batch) []string {
 // waiting tells that the target does not exist. A Secret's coming is watched;
 // other kinds are looked for.
 func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result, error) {
-	r.backoff.Forget(s.name.String())
+	s.record.failures = newFailures()
 
 	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, "")
+	s.record.wrote(s.es, "", r.now())
 
 	if s.plan.Target.IsSecret() {
 		return reconcile.Result{}, nil
@@ -380,7 +377,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 	s.objects = render.Objects{}
 
 	for _, object := range plan.Objects(s.es) {
-		content, ok, err := r.references.Content(objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		content, ok, err := r.objects.Content(objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 		if err != nil {
 			return err
 		}
@@ -412,7 +409,7 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
 
 	if due.Repair {
-		if wait := r.repairs.Wait(s.name.String()); wait > 0 {
+		if wait := s.record.repairs.Wait(r.now()); wait > 0 {
 			// Its refresh does not wait for the repair.
 			if due.Next > 0 {
 				wait = min(wait, due.Next)
@@ -461,17 +458,17 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 		r.Metrics.Repaired()
 	}
 
-	r.backoff.Forget(s.name.String())
+	s.record.failures = newFailures()
 	r.Metrics.Synced(s.name, r.now().Sub(s.began), false)
 
 	if err := r.Reporter.Synced(ctx, s.es, result); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, result.Outcome.ResourceVersion)
+	s.record.wrote(s.es, result.Outcome.ResourceVersion, r.now())
 
 	if !began.IsZero() {
-		r.notices.Synced(s.name, s.mark)
+		s.record.stores.Synced(s.mark)
 	}
 
 	state := r.state(s)
@@ -522,7 +519,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	began = r.now()
 
-	s.mark = r.notices.Reading(s.name)
+	s.mark = s.record.stores.Reading()
 
 	values, answers, err := opened.Fetch(ctx, last, s.since(due))
 	if err != nil {
@@ -539,7 +536,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 // is when the backend told of a change, when the ExternalSecret was made, in
 // whole seconds, and, where somebody has changed it since, this look at it.
 func (s *attempt) since(due plan.Due) time.Time {
-	since := s.mark.Told
+	since := s.mark.Reported
 
 	later := func(other time.Time) {
 		if other.After(since) {
@@ -606,7 +603,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 			after = unread.RetryAfter()
 		}
 
-		pause = r.backoff.Next(s.name.String(), after)
+		pause = max(s.record.failures.Step(), after)
 	}
 
 	r.Metrics.Synced(s.name, r.now().Sub(s.began), true)
@@ -616,12 +613,12 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, "")
+	s.record.wrote(s.es, "", r.now())
 
 	if pause == 0 {
 		// Watches tell of every change that can help; this is for what they
 		// may have missed.
-		pause = r.backoff.Longest()
+		pause = longestRetry
 	}
 
 	return again(s.es, pause), nil
@@ -643,18 +640,6 @@ func permanent(failure error) bool {
 	default:
 		return false
 	}
-}
-
-// forget drops what is kept of an object that is gone.
-func (r *Reconciler) forget(name types.NamespacedName) {
-	r.backoff.Forget(name.String())
-	r.repairs.Forget(name.String())
-	r.memory.Forget(name)
-	r.kinds.want(name, schema.GroupVersionKind{})
-	r.written.forget(name)
-	r.references.Want(name)
-	r.notices.Forget(name)
-	r.Metrics.Forget(name)
 }
 
 // release lets a deleted ExternalSecret go. Its target goes with it by its

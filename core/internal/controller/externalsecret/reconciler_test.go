@@ -39,7 +39,7 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 
 	objects := fake.NewClientBuilder().WithScheme(scheme).Build()
 	r := New(Dependencies{Client: objects, Metrics: metrics.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
-	r.references = objectwatch.New(nil, nil, func(objectwatch.Key) {})
+	r.objects = objectwatch.New(nil, nil, func(objectwatch.Key) {})
 	r.kinds = kindsOf(nil, nil)
 
 	q := &priorities{added: map[string]int{}}
@@ -103,9 +103,10 @@ func TestAFormerTargetIsNotForgotten(t *testing.T) {
 		{"none was reported", esv1.CreationOwner, nil, true},
 	} {
 		es := &esv1.ExternalSecret{Status: esv1.ExternalSecretStatus{Binding: c.binding}}
-		s := &attempt{es: es, target: left{}, current: es, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
+		r := New(Dependencies{}, Options{})
+		s := &attempt{es: es, target: left{}, current: es, record: &record{stores: r.stores.Subscribe(types.NamespacedName{})}, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
 
-		if got := New(Dependencies{}, Options{}).state(s).Intact; got != c.want {
+		if got := r.state(s).Intact; got != c.want {
 			t.Errorf("%s: intact = %t", c.why, got)
 		}
 	}
@@ -135,7 +136,7 @@ func TestSince(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			s := &attempt{began: c.began, mark: watch.Mark{Told: c.told}, es: &esv1.ExternalSecret{
+			s := &attempt{began: c.began, mark: watch.Mark{Reported: c.told}, es: &esv1.ExternalSecret{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
 				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
 			}}
@@ -189,7 +190,7 @@ func TestASyncResolvesAStoreOnce(t *testing.T) {
 		Client: objects, Direct: objects, Stores: store.Resolvers{"test/v1": counted}, Metrics: metrics.New(objects, nil),
 		Reporter: report.New(objects, events.NewFakeRecorder(10)), Renderer: render.New(nil, nil),
 	}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
-	r.references = objectwatch.New(nil, nil, func(objectwatch.Key) {})
+	r.objects = objectwatch.New(nil, nil, func(objectwatch.Key) {})
 	r.kinds = kindsOf(nil, nil)
 
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(es)}); err != nil {

@@ -107,12 +107,12 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 		return fmt.Errorf("cannot make a client for metadata: %w", err)
 	}
 
-	r.references = objectwatch.New(objects, meta, func(key objectwatch.Key) { r.enqueue(changed, r.references.Owners(key)...) })
+	r.objects = objectwatch.New(objects, meta, func(key objectwatch.Key) { r.enqueue(changed, r.objects.Subscribers(key)...) })
 
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
-		r.references.Stop()
-		r.notices.Stop()
+		r.objects.Stop()
+		r.stores.Stop()
 
 		return nil
 	})); err != nil {

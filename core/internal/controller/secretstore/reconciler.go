@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,7 +22,9 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
+	"github.com/external-secrets/eso/core/internal/expectation"
 	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/records"
 	"github.com/external-secrets/eso/core/internal/statustext"
 	"github.com/external-secrets/eso/core/internal/store/providerclient"
 	"github.com/external-secrets/eso/core/internal/store/resolver"
@@ -87,23 +90,30 @@ type Reconciler struct {
 	pool     *providerclient.Pool
 	events   events.EventRecorder
 	options  Options
-	backoff  *backoff.Backoff
+	records  *records.Map[reconcile.Request, record]
 	busy     *shares
-
-	mu sync.Mutex
-	// replaced is the version of each store that the last write of its status has
-	// replaced.
-	replaced map[reconcile.Request]string
 }
+
+// record is what this process remembers of a store. One worker at a time uses
+// it.
+type record struct {
+	// failures are the pauses after failures since the last success.
+	failures wait.Backoff
+	// written is the version after the last write of the status.
+	written expectation.Expectation
+}
+
+func newRecord(reconcile.Request) *record { return &record{failures: newFailures()} }
+
+func newFailures() wait.Backoff { return backoff.New(time.Second, time.Minute) }
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
 // cache.
 func New(kind string, c client.Client, resolver *resolver.Binder, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
-		backoff:  backoff.New(time.Second, time.Minute),
-		busy:     &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
-		replaced: map[reconcile.Request]string{},
+		records: records.New(newRecord),
+		busy:    &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
 	}
 }
 
@@ -122,8 +132,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	s, err := resolver.Get(ctx, r.client, resolver.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
 	if err != nil {
 		if _, absent := errors.AsType[*store.DenialError](err); absent {
-			r.backoff.Forget(request.String())
-			r.wrote(request, "")
+			r.records.Drop(request)
 
 			return reconcile.Result{}, nil
 		}
@@ -135,16 +144,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	}
 
-	// What the cache shows is older than what was written last: compared with
-	// that, a change back would look like none.
-	if r.behind(request, s.Object.GetResourceVersion()) {
+	// In comparison with a status that is older than the last write, a change
+	// back would look like none.
+	record := r.records.Of(request)
+	if record.written.Pending(s.Object.GetResourceVersion(), time.Now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
 	before, _ := s.Object.DeepCopyObject().(client.Object)
 
 	if class := s.Spec.Controller; class != "" && class != r.options.Class {
-		return reconcile.Result{}, r.skip(ctx, s, before, class)
+		return reconcile.Result{}, r.skip(ctx, s, before, record, class)
 	}
 
 	// A provider, or a backend, that hangs must not keep all workers from the
@@ -159,13 +169,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	interval := max(s.RefreshInterval(r.options.RefreshInterval), shortestInterval)
 	if result.retry {
-		interval = min(interval, r.backoff.Next(request.String(), 0))
+		interval = min(interval, record.failures.Step())
 		result.message += "; next try in " + interval.Round(time.Second/10).String()
 	} else {
-		r.backoff.Forget(request.String())
+		record.failures = newFailures()
 	}
 
-	if err := r.report(ctx, s, before, result); err != nil {
+	if err := r.report(ctx, s, before, record, result); err != nil {
 		return reconcile.Result{}, err
 	}
 
@@ -174,13 +184,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // skip says in a store that nobody has looked at that it waits for another
 // operator. What that one writes is left alone.
-func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, class string) error {
+func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, record *record, class string) error {
 	ready := s.Ready()
 	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == s.Object.GetGeneration()) {
 		return nil
 	}
 
-	return r.report(ctx, s, before, verdict{
+	return r.report(ctx, s, before, record, verdict{
 		status: metav1.ConditionUnknown, reason: v2alpha1.ReasonOtherController,
 		message: fmt.Sprintf("spec.controller is %q: this operator serves class %q and leaves the store to another one", class, r.options.Class),
 	})
@@ -223,7 +233,7 @@ func (r *Reconciler) validate(ctx context.Context, s *resolver.Store) verdict {
 	}
 }
 
-func (r *Reconciler) report(ctx context.Context, s *resolver.Store, before client.Object, result verdict) error {
+func (r *Reconciler) report(ctx context.Context, s *resolver.Store, before client.Object, record *record, result verdict) error {
 	text := result.message
 	if len(result.warnings) > 0 {
 		text += "; warnings: " + strings.Join(result.warnings, "; ")
@@ -257,28 +267,7 @@ func (r *Reconciler) report(ctx context.Context, s *resolver.Store, before clien
 		return fmt.Errorf("cannot write the status of %s: %w", s.Key(), err)
 	}
 
-	r.wrote(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}, before.GetResourceVersion())
+	record.written.Expect(s.Object.GetResourceVersion(), time.Now())
 
 	return nil
-}
-
-// behind tells whether a store is still as it was before the last write.
-func (r *Reconciler) behind(request reconcile.Request, version string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	return version != "" && r.replaced[request] == version
-}
-
-// wrote remembers which version of a store a write has replaced; an empty one
-// forgets it.
-func (r *Reconciler) wrote(request reconcile.Request, version string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if version == "" {
-		delete(r.replaced, request)
-	} else {
-		r.replaced[request] = version
-	}
 }

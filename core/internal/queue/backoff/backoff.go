@@ -1,51 +1,18 @@
-// Package backoff counts failures per object and says when to try again.
+// Package backoff has the pauses between tries of one object, on top of
+// client-go's wait.Backoff. Neither type is safe for concurrent use: both are
+// part of a record that one worker at a time uses.
 package backoff
 
 import (
-	"math/rand/v2"
-	"sync"
+	"math"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Backoff gives pauses that double from the shortest to the longest, with up
-// to a tenth taken off at random so that objects that failed together do not
-// come back together.
-type Backoff struct {
-	shortest, longest time.Duration
-
-	mu       sync.Mutex
-	failures map[string]int
+// New returns pauses that double from the shortest to the longest. Up to a tenth
+// is added at random, so that objects that failed together are not tried again
+// together.
+func New(shortest, longest time.Duration) wait.Backoff {
+	return wait.Backoff{Duration: shortest, Factor: 2, Jitter: 0.1, Steps: math.MaxInt32, Cap: longest}
 }
-
-// New makes a backoff.
-func New(shortest, longest time.Duration) *Backoff {
-	return &Backoff{shortest: shortest, longest: longest, failures: map[string]int{}}
-}
-
-// Next counts a failure of an object and gives the pause before its next try,
-// which is never shorter than atLeast.
-func (b *Backoff) Next(object string, atLeast time.Duration) time.Duration {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	pause := b.longest
-	if n := b.failures[object]; n < 30 && b.shortest<<n < b.longest {
-		pause = b.shortest << n
-	}
-
-	b.failures[object]++
-	pause -= time.Duration(rand.Float64() * float64(pause) / 10) //nolint:gosec // no secret depends on it
-
-	return max(pause, atLeast)
-}
-
-// Forget starts an object's count anew.
-func (b *Backoff) Forget(object string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	delete(b.failures, object)
-}
-
-// Longest pause there is.
-func (b *Backoff) Longest() time.Duration { return b.longest }

@@ -1,60 +1,45 @@
 package backoff
 
 import (
-	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// Pace lets something happen to an object at once, and more slowly the more
-// often it happens: two who undo each other's work must not do so for ever at
-// full speed.
+// Pace lets an event happen at once, and more slowly the more often it happens:
+// two controllers that undo each other's writes must not do so at full speed.
+//
+// wait.Backoff alone does not do that: it neither reports how much of a pause is
+// left nor starts again after a quiet time. flowcontrol.Backoff does, but keeps
+// a map of its own that has to be collected, and pauses before the first event
+// rather than after it.
 type Pace struct {
 	shortest, longest time.Duration
-	now               func() time.Time
 
-	mu      sync.Mutex
-	objects map[string]step
-}
-
-type step struct {
 	last  time.Time
 	pause time.Duration
+	next  wait.Backoff
 }
 
-// NewPace makes a pace whose pauses double from the shortest to the longest,
-// and start anew after ten times the longest without an event.
-func NewPace(shortest, longest time.Duration) *Pace {
-	return &Pace{shortest: shortest, longest: longest, now: time.Now, objects: map[string]step{}}
+// NewPace returns a pace whose pauses double from the shortest to the longest,
+// and that starts again after ten times the longest without an event.
+func NewPace(shortest, longest time.Duration) Pace {
+	return Pace{shortest: shortest, longest: longest}
 }
 
-// Wait tells how long the object has to wait; 0 means that it may go on, which
+// Wait returns how long the event has to wait; 0 means that it may happen, which
 // is counted.
-func (p *Pace) Wait(object string) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	now := p.now()
-	former, ok := p.objects[object]
-
-	if !ok || now.Sub(former.last) > 10*p.longest {
-		p.objects[object] = step{last: now, pause: p.shortest}
-
-		return 0
-	}
-
-	if left := former.last.Add(former.pause).Sub(now); left > 0 {
+func (p *Pace) Wait(now time.Time) time.Duration {
+	if left := p.last.Add(p.pause).Sub(now); !p.last.IsZero() && left > 0 {
 		return left
 	}
 
-	p.objects[object] = step{last: now, pause: min(2*former.pause, p.longest)}
+	if p.last.IsZero() || now.Sub(p.last) > 10*p.longest {
+		p.next = New(p.shortest, p.longest)
+		p.next.Jitter = 0
+	}
+
+	p.last, p.pause = now, p.next.Step()
 
 	return 0
-}
-
-// Forget drops what is known of an object.
-func (p *Pace) Forget(object string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	delete(p.objects, object)
 }

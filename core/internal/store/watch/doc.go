@@ -1,4 +1,5 @@
-// Package watch watches stores whose backends tell of changes, and keeps which
-// ExternalSecrets were told of. It never reads a secret: a notice only makes a
-// sync come earlier.
+// Package watch watches stores whose backends report changes, and keeps for
+// each ExternalSecret whether a change was reported that no sync has read yet.
+// Reports are hints: the refresh interval remains the guarantee, and a watch
+// that cannot be established fails no sync.
 package watch

@@ -11,231 +11,202 @@ import (
 	"google.golang.org/grpc/codes"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/external-secrets/eso/core/internal/subscription"
 	"github.com/external-secrets/eso/core/store"
 )
 
 const (
-	// shortestPause and longestPause lie between a watch that ended and the
+	// minPause and maxPause bound the pause between the end of a watch and the
 	// next.
-	shortestPause = time.Second
-	longestPause  = time.Minute
-	// refusedPause follows a refusal, such as of a login that may read and not
-	// watch: until then the refresh interval has to do.
+	minPause = time.Second
+	maxPause = time.Minute
+	// refusedPause follows a refusal, such as of credentials that may read but
+	// not watch: until then objects are refreshed by their interval.
 	refusedPause = 10 * time.Minute
-	// told bounds how many syncs a second one watch may ask for, after as many
-	// as toldAtOnce: a provider that cries wolf costs no more.
-	told       = 20
-	toldAtOnce = 200
-	// heard bounds how many answers a second are listened to, after as many as
-	// heardAtOnce: also those that concern nobody cost something.
-	heard       = 50
-	heardAtOnce = 500
+	// syncRate bounds the syncs per second that one watch may cause, after a
+	// burst of syncBurst: a provider that reports too much costs no more.
+	syncRate  = 20
+	syncBurst = 200
+	// eventRate bounds the events per second that one watch may report, after a
+	// burst of eventBurst: events that concern no object have a cost too.
+	eventRate  = 50
+	eventBurst = 500
 	// maxWatches bounds the watches; stores beyond it are read by the interval.
 	maxWatches = 1000
 )
 
-// Want is what an ExternalSecret wants to be told of.
-type Want struct {
-	// Name of the watch; those of one name are one.
+// Source is a store whose changes a Subscriber wants.
+type Source struct {
+	// Name of the watch: sources of one name share one.
 	Name string
-	// Open gives the store to watch, anew each time that it is watched.
+	// Open returns the watcher of the store, resolved anew for each watch.
 	Open func(ctx context.Context) (store.Watcher, error)
-	// Keys that it reads; nil means any, as for a find.
+	// Keys that the subscriber reads; nil means any, as for a find.
 	Keys []string
 }
 
-// Notices keeps the watches. Make it with New.
-type Notices struct {
-	// changed is called with ExternalSecrets that were told of.
+// Watches runs the watches of stores. Create it with New.
+type Watches struct {
+	// changed is called with ExternalSecrets that a change concerns.
 	changed func(names ...types.NamespacedName)
 	now     func() time.Time
-	// pauses between watches.
-	pauses pauses
-
-	mu      sync.Mutex
-	watches map[string]*watch
-	// wants are the names of the watches of each ExternalSecret.
-	wants map[types.NamespacedName][]string
-	// marks say how often each was told of, seen how many of these the last sync
-	// that succeeded knew of; reads are those that were read at all.
-	marks map[types.NamespacedName]Mark
-	seen  map[types.NamespacedName]uint64
-	reads map[types.NamespacedName]bool
-
-	running sync.WaitGroup
-	stopped bool
+	pauses  pauses
+	shared  *subscription.Watches[string, *Subscriber, *limits]
 }
 
-// Mark is what an ExternalSecret was told of until some moment.
+// Mark is the state of an ExternalSecret's reports at some moment.
 type Mark struct {
-	// Told is when it was told of a change that no sync has read yet; zero where
-	// there is none.
-	Told time.Time
+	// Reported is when a change was reported that no sync has read yet; zero
+	// where there is none.
+	Reported time.Time
 
 	count uint64
 }
 
 type pauses struct{ shortest, longest, refused time.Duration }
 
-// watch is one watch and who wants it.
-type watch struct {
-	name   string
-	users  map[types.NamespacedName]Want
-	cancel context.CancelFunc
-	// syncs and answers bound what the watch may ask for, and how often it may
-	// speak.
-	syncs, answers *rate.Limiter
+// limits of what one watch may cause and report.
+type limits struct{ syncs, events *rate.Limiter }
+
+// Subscriber is one ExternalSecret: the stores that it has subscribed to, and
+// what they reported.
+type Subscriber struct {
+	name         types.NamespacedName
+	subscription *subscription.Subscription[string, *Subscriber, *limits]
+
+	mu sync.Mutex
+	// sources by the name of the watch.
+	sources map[string]Source
+	// mark counts the reports, seen is its count at the read of the last
+	// successful sync; read is set once this process has read anything.
+	mark Mark
+	seen uint64
+	read bool
 }
 
-// New makes Notices that call changed with ExternalSecrets to look at.
-func New(changed func(names ...types.NamespacedName)) *Notices {
-	return &Notices{
-		changed: changed, now: time.Now, pauses: pauses{shortestPause, longestPause, refusedPause},
-		watches: map[string]*watch{}, wants: map[types.NamespacedName][]string{},
-		marks: map[types.NamespacedName]Mark{}, seen: map[types.NamespacedName]uint64{}, reads: map[types.NamespacedName]bool{},
+// New returns Watches that call changed with ExternalSecrets to sync.
+func New(changed func(names ...types.NamespacedName)) *Watches {
+	w := &Watches{changed: changed, now: time.Now, pauses: pauses{minPause, maxPause, refusedPause}}
+	w.shared = subscription.New(subscription.Options[string, *Subscriber, *limits]{
+		New: func(string) *limits {
+			return &limits{syncs: rate.NewLimiter(syncRate, syncBurst), events: rate.NewLimiter(eventRate, eventBurst)}
+		},
+		Run: w.run, Max: maxWatches,
+	})
+
+	return w
+}
+
+// Subscribe returns a Subscriber to no store yet.
+func (w *Watches) Subscribe(name types.NamespacedName) *Subscriber {
+	s := &Subscriber{name: name}
+	s.subscription = w.shared.Subscribe(s)
+
+	return s
+}
+
+// Stop ends all watches and waits until they have ended.
+func (w *Watches) Stop() { w.shared.Stop() }
+
+// Replace replaces the stores that the subscriber has subscribed to.
+func (s *Subscriber) Replace(sources ...Source) {
+	names, byName := make([]string, 0, len(sources)), make(map[string]Source, len(sources))
+
+	for _, source := range sources {
+		names = append(names, source.Name)
+		byName[source.Name] = source
 	}
+
+	s.mu.Lock()
+	s.sources = byName
+	s.mu.Unlock()
+
+	s.subscription.Replace(names...)
 }
 
-// Want says what an ExternalSecret wants to be told of from now on, in place of
-// what it wanted before. Watches that nobody wants end.
-func (n *Notices) Want(name types.NamespacedName, wants ...Want) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// Close ends the subscription to all stores.
+func (s *Subscriber) Close() { s.Replace() }
 
-	before := n.wants[name]
+// Changed reports whether a change was reported since the read of the last
+// successful sync.
+func (s *Subscriber) Changed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	var now []string
-
-	for _, want := range wants {
-		if n.add(name, want) {
-			now = append(now, want.Name)
-		}
-	}
-
-	for _, old := range before {
-		if !slices.Contains(now, old) {
-			n.remove(name, old)
-		}
-	}
-
-	if len(now) == 0 {
-		delete(n.wants, name)
-
-		return
-	}
-
-	n.wants[name] = now
+	return s.mark.count != s.seen
 }
 
-// Forget drops what is kept of an ExternalSecret.
-func (n *Notices) Forget(name types.NamespacedName) {
-	n.Want(name)
+// Reading is called before a read. Its result is passed to Synced when the sync
+// has succeeded: what is reported in between, or to a sync that fails, has to be
+// read again.
+func (s *Subscriber) Reading() Mark {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	s.read = true
 
-	delete(n.marks, name)
-	delete(n.seen, name)
-	delete(n.reads, name)
-}
-
-// Told says whether an ExternalSecret was told of since the read of its last
-// sync that succeeded.
-func (n *Notices) Told(name types.NamespacedName) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	return n.marks[name].count != n.seen[name]
-}
-
-// Reading says that an ExternalSecret is about to be read. Call it before, and
-// give what it answers to Synced when the sync has succeeded: what is told of in
-// between, and what a sync that fails was told of, has to be read again.
-func (n *Notices) Reading(name types.NamespacedName) Mark {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	n.reads[name] = true
-
-	mark := n.marks[name]
-	if mark.count == n.seen[name] {
-		mark.Told = time.Time{}
+	mark := s.mark
+	if mark.count == s.seen {
+		mark.Reported = time.Time{}
 	}
 
 	return mark
 }
 
-// Synced says that what an ExternalSecret was told of before a Reading has
-// reached its target.
-func (n *Notices) Synced(name types.NamespacedName, mark Mark) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// Synced means that what was reported before a Reading has reached the target.
+func (s *Subscriber) Synced(mark Mark) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	n.seen[name] = mark.count
+	s.seen = mark.count
 }
 
-// Stop ends all watches and waits for them.
-func (n *Notices) Stop() {
-	n.mu.Lock()
-	n.stopped = true
+// report marks the subscriber where an event concerns it, and reports whether it
+// does. keys are those of the event; first means that no earlier watch of the
+// store was established.
+func (s *Subscriber) report(watch string, event store.Event, keys map[string]bool, first bool, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	for _, w := range n.watches {
-		w.cancel()
-	}
-	n.mu.Unlock()
+	source, ok := s.sources[watch]
 
-	n.running.Wait()
-}
-
-func (n *Notices) add(name types.NamespacedName, want Want) bool {
-	w := n.watches[want.Name]
-	if w == nil {
-		if n.stopped || len(n.watches) >= maxWatches {
+	switch {
+	case !ok:
+		return false
+	case event.Established && first:
+		// What was read before may have changed since. What this process has not
+		// read at all is not due for that reason.
+		if !s.read {
 			return false
 		}
-
-		ctx, cancel := context.WithCancel(context.Background())
-		w = &watch{
-			name: want.Name, users: map[types.NamespacedName]Want{}, cancel: cancel,
-			syncs: rate.NewLimiter(told, toldAtOnce), answers: rate.NewLimiter(heard, heardAtOnce),
-		}
-		n.watches[want.Name] = w
-
-		n.running.Go(func() { n.keep(ctx, w) })
+	case event.Established, event.Resync:
+		// Changes since the former watch were not reported.
+	case source.Keys != nil && !slices.ContainsFunc(source.Keys, func(key string) bool { return keys[key] }):
+		return false
+	case source.Keys == nil && len(keys) == 0:
+		return false
 	}
 
-	w.users[name] = want
+	s.mark = Mark{Reported: now, count: s.mark.count + 1}
 
 	return true
 }
 
-func (n *Notices) remove(name types.NamespacedName, watchName string) {
-	w := n.watches[watchName]
-	if w == nil {
-		return
-	}
-
-	if delete(w.users, name); len(w.users) == 0 {
-		delete(n.watches, watchName)
-		w.cancel()
-	}
-}
-
-// keep watches until nobody wants that any more.
-func (n *Notices) keep(ctx context.Context, w *watch) {
-	pause, stood := n.pauses.shortest, false
+// run watches a store, again and again.
+func (w *Watches) run(ctx context.Context, name string, limits *limits) {
+	pause, established := w.pauses.shortest, false
 
 	for {
-		began := n.now()
-		err := n.follow(ctx, w, &stood)
+		started := w.now()
+		err := w.watch(ctx, name, limits, &established)
 
 		switch {
 		case ctx.Err() != nil:
 			return
 		case refused(err):
-			pause = n.pauses.refused
-		case n.now().Sub(began) > n.pauses.longest:
-			pause = n.pauses.shortest
+			pause = w.pauses.refused
+		case w.now().Sub(started) > w.pauses.longest:
+			pause = w.pauses.shortest
 		}
 
 		timer := time.NewTimer(pause)
@@ -248,11 +219,11 @@ func (n *Notices) keep(ctx context.Context, w *watch) {
 			return
 		}
 
-		pause = min(2*pause, n.pauses.longest)
+		pause = min(2*pause, w.pauses.longest)
 	}
 }
 
-// refused tells whether another try is of no use for a while.
+// refused reports whether a retry is pointless for a while.
 func refused(err error) bool {
 	typed, ok := errors.AsType[*store.Error](err)
 	if !ok {
@@ -267,28 +238,30 @@ func refused(err error) bool {
 	}
 }
 
-// errOther says that the store is now another one; its users will say so.
-var errOther = errors.New("the store has changed")
+// errReplaced means that the store has changed into one of another name: its
+// subscribers subscribe to that.
+var errReplaced = errors.New("the store has changed")
 
-// open gives the store to watch, by whoever of the users may use it now.
-func (n *Notices) open(ctx context.Context, w *watch) (store.Watcher, error) {
-	n.mu.Lock()
+// open returns the watcher of a store, on behalf of any subscriber that may use
+// the store now.
+func (w *Watches) open(ctx context.Context, name string) (store.Watcher, error) {
+	err := errReplaced
 
-	users := make([]Want, 0, len(w.users))
-	for _, want := range w.users {
-		users = append(users, want)
-	}
-	n.mu.Unlock()
+	for _, s := range w.shared.Subscribers(name) {
+		s.mu.Lock()
+		source, ok := s.sources[name]
+		s.mu.Unlock()
 
-	err := errOther
+		if !ok {
+			continue
+		}
 
-	for _, want := range users {
-		watcher, failed := want.Open(ctx)
+		watcher, failed := source.Open(ctx)
 
 		switch {
 		case failed != nil:
 			err = failed
-		case watcher != nil && watcher.Name() == w.name:
+		case watcher != nil && watcher.Name() == name:
 			return watcher, nil
 		}
 
@@ -300,64 +273,43 @@ func (n *Notices) open(ctx context.Context, w *watch) (store.Watcher, error) {
 	return nil, err
 }
 
-// follow is one watch of the provider.
-func (n *Notices) follow(ctx context.Context, w *watch, stood *bool) error {
-	watcher, err := n.open(ctx, w)
+// watch is one watch of a store.
+func (w *Watches) watch(ctx context.Context, name string, limits *limits, established *bool) error {
+	watcher, err := w.open(ctx, name)
 	if err != nil {
 		return err
 	}
 
 	return watcher.Watch(ctx, func(event store.Event) error {
-		if err := w.answers.Wait(ctx); err != nil {
+		if err := limits.events.Wait(ctx); err != nil {
 			return err
 		}
 
-		for _, name := range n.mark(w, event, !*stood) {
-			if err := w.syncs.Wait(ctx); err != nil {
+		keys := make(map[string]bool, len(event.Keys))
+		for _, key := range event.Keys {
+			keys[key] = true
+		}
+
+		// Each is marked before any waits for the limit: what is read in the
+		// meantime has to be read again.
+		var concerned []types.NamespacedName
+
+		for _, s := range w.shared.Subscribers(name) {
+			if s.report(name, event, keys, !*established, w.now()) {
+				concerned = append(concerned, s.name)
+			}
+		}
+
+		for _, object := range concerned {
+			if err := limits.syncs.Wait(ctx); err != nil {
 				return err
 			}
 
-			n.changed(name)
+			w.changed(object)
 		}
 
-		*stood = *stood || event.Established
+		*established = *established || event.Established
 
 		return nil
 	})
-}
-
-// mark marks and gives the ExternalSecrets that a notice concerns.
-func (n *Notices) mark(w *watch, event store.Event, first bool) []types.NamespacedName {
-	changed := make(map[string]bool, len(event.Keys))
-	for _, key := range event.Keys {
-		changed[key] = true
-	}
-
-	var concerned []types.NamespacedName
-
-	n.mu.Lock()
-	defer n.mu.Unlock()
-
-	for name, want := range w.users {
-		switch {
-		case event.Established && first:
-			// What was read before may have changed since. What was not read at
-			// all by this process is not due on that account.
-			if !n.reads[name] {
-				continue
-			}
-		case event.Established, event.Resync:
-			// Nobody was told of anything in between.
-		case want.Keys != nil && !slices.ContainsFunc(want.Keys, func(key string) bool { return changed[key] }):
-			continue
-		case want.Keys == nil && len(changed) == 0:
-			continue
-		}
-
-		n.marks[name] = Mark{Told: n.now(), count: n.marks[name].count + 1}
-
-		concerned = append(concerned, name)
-	}
-
-	return concerned
 }

@@ -54,8 +54,8 @@ func (s *fakeStore) Watch(ctx context.Context, tell func(store.Event) error) err
 	}
 }
 
-func (s *fakeStore) want(keys ...string) Want {
-	return Want{Name: s.name, Keys: keys, Open: func(context.Context) (store.Watcher, error) { return s, nil }}
+func (s *fakeStore) source(keys ...string) Source {
+	return Source{Name: s.name, Keys: keys, Open: func(context.Context) (store.Watcher, error) { return s, nil }}
 }
 
 func (s *fakeStore) next(t *testing.T) chan store.Event {
@@ -71,24 +71,35 @@ func (s *fakeStore) next(t *testing.T) chan store.Event {
 	}
 }
 
-// world is Notices and whom they have told.
+// world is Watches, their subscribers, and those that they have reported.
 type world struct {
-	*Notices
+	*Watches
 
-	mu   sync.Mutex
-	told []string
+	subscribers map[string]*Subscriber
+
+	mu       sync.Mutex
+	reported []string
+}
+
+// of returns the subscriber of a name.
+func (w *world) of(name string) *Subscriber {
+	if w.subscribers[name] == nil {
+		w.subscribers[name] = w.Subscribe(types.NamespacedName{Namespace: "ns", Name: name})
+	}
+
+	return w.subscribers[name]
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 
-	w := &world{}
-	w.Notices = New(func(names ...types.NamespacedName) {
+	w := &world{subscribers: map[string]*Subscriber{}}
+	w.Watches = New(func(names ...types.NamespacedName) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 
 		for _, name := range names {
-			w.told = append(w.told, name.Name)
+			w.reported = append(w.reported, name.Name)
 		}
 	})
 	w.pauses = pauses{shortest: time.Millisecond, longest: 10 * time.Millisecond, refused: time.Hour}
@@ -103,15 +114,11 @@ func (w *world) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	told := w.told
-	w.told = nil
-	slices.Sort(told)
+	reported := w.reported
+	w.reported = nil
+	slices.Sort(reported)
 
-	return told
-}
-
-func named(name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: "ns", Name: name}
+	return reported
 }
 
 // say tells a notice, and returns when it was dealt with: a second one, which
@@ -123,10 +130,10 @@ func say(notices chan store.Event, n store.Event) {
 
 func TestTellsWhoReadsTheKey(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
-	w.Want(named("a"), s.want("one", "two"))
-	w.Want(named("b"), s.want("two"))
-	w.Want(named("c"), s.want("three"))
-	w.Want(named("d"), Want{Name: "s", Open: s.want().Open})
+	w.of("a").Replace(s.source("one", "two"))
+	w.of("b").Replace(s.source("two"))
+	w.of("c").Replace(s.source("three"))
+	w.of("d").Replace(Source{Name: "s", Open: s.source().Open})
 
 	notices := s.next(t)
 	say(notices, store.Event{Established: true})
@@ -148,37 +155,37 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 		t.Errorf("told: %v", told)
 	}
 
-	if !w.Told(named("a")) || w.Told(named("c")) {
+	if !w.of("a").Changed() || w.of("c").Changed() {
 		t.Error("the mark is not where it belongs")
 	}
 
-	mark := w.Reading(named("a"))
+	mark := w.of("a").Reading()
 
-	if mark.Told.IsZero() {
+	if mark.Reported.IsZero() {
 		t.Error("a read does not learn when it was told of the change")
 	}
 
-	if !w.Told(named("a")) {
+	if !w.of("a").Changed() {
 		t.Error("a read that may fail takes the mark away")
 	}
 
-	w.Synced(named("a"), mark)
+	w.of("a").Synced(mark)
 
-	if w.Told(named("a")) {
+	if w.of("a").Changed() {
 		t.Error("a mark outlives the sync")
 	}
 
-	mark = w.Reading(named("a"))
+	mark = w.of("a").Reading()
 
-	if !mark.Told.IsZero() {
+	if !mark.Reported.IsZero() {
 		t.Error("a read learns of a change that was read before")
 	}
 
 	say(notices, store.Event{Keys: []string{"one"}})
 	w.take()
-	w.Synced(named("a"), mark)
+	w.of("a").Synced(mark)
 
-	if !w.Told(named("a")) {
+	if !w.of("a").Changed() {
 		t.Error("what was told during a read is lost")
 	}
 
@@ -196,9 +203,9 @@ func TestTellsWhoReadsTheKey(t *testing.T) {
 // What was read before the watch stood may have changed in between.
 func TestWhatWasReadBeforeTheWatchStoodIsReadAgain(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
-	w.Want(named("a"), s.want("one"))
-	w.Want(named("b"), s.want("one"))
-	w.Reading(named("a"))
+	w.of("a").Replace(s.source("one"))
+	w.of("b").Replace(s.source("one"))
+	w.of("a").Reading()
 
 	say(s.next(t), store.Event{Established: true})
 
@@ -211,7 +218,7 @@ func TestWhatWasReadBeforeTheWatchStoodIsReadAgain(t *testing.T) {
 func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = errors.New("the provider went away")
-	w.Want(named("a"), s.want("one"))
+	w.of("a").Replace(s.source("one"))
 
 	first := s.next(t)
 	say(first, store.Event{Established: true})
@@ -228,7 +235,7 @@ func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
 func TestARefusedWatchIsLeftAlone(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = &store.Error{Code: codes.PermissionDenied}
-	w.Want(named("a"), s.want("one"))
+	w.of("a").Replace(s.source("one"))
 	close(s.next(t))
 
 	select {
@@ -243,14 +250,14 @@ func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = errors.New("the provider went away")
 
-	denied := s.want("one")
+	denied := s.source("one")
 	denied.Open = func(context.Context) (store.Watcher, error) {
 		return nil, errors.New("the namespace is not served any more")
 	}
 
-	w.Want(named("b"), s.want("one"))
+	w.of("b").Replace(s.source("one"))
 	first := s.next(t)
-	w.Want(named("a"), denied)
+	w.of("a").Replace(denied)
 	say(first, store.Event{Established: true})
 	close(first)
 
@@ -271,7 +278,7 @@ func TestALargeAnswerIsCheap(t *testing.T) {
 	}
 
 	for i := range 5_000 {
-		w.Want(named(fmt.Sprintf("es-%d", i)), s.want("a", "b", "c", "d", "e"))
+		w.of(fmt.Sprintf("es-%d", i)).Replace(s.source("a", "b", "c", "d", "e"))
 	}
 
 	notices := s.next(t)
@@ -286,12 +293,12 @@ func TestALargeAnswerIsCheap(t *testing.T) {
 
 func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 	w, s, other := newWorld(t), newStore("s"), newStore("other")
-	w.Want(named("a"), s.want("one"))
-	w.Want(named("b"), s.want("one"))
+	w.of("a").Replace(s.source("one"))
+	w.of("b").Replace(s.source("one"))
 
 	notices := s.next(t)
 
-	w.Want(named("a"), other.want("one"))
+	w.of("a").Replace(other.source("one"))
 	other.next(t)
 	say(notices, store.Event{Keys: []string{"one"}})
 
@@ -299,7 +306,7 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 		t.Errorf("who wants another store is told of this one: %v", told)
 	}
 
-	w.Forget(named("b"))
+	w.of("b").Close()
 
 	deadline := time.After(patience)
 
@@ -309,11 +316,7 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 		case <-deadline:
 			t.Fatal("the watch goes on")
 		default:
-			w.Notices.mu.Lock()
-			left := len(w.watches)
-			w.Notices.mu.Unlock()
-
-			if left == 1 {
+			if w.shared.Len() == 1 {
 				return
 			}
 		}
@@ -323,7 +326,7 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 // A provider that cries wolf must not cost a sync per cry.
 func TestAWatchIsBounded(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
-	w.Want(named("a"), s.want("one"))
+	w.of("a").Replace(s.source("one"))
 
 	notices := s.next(t)
 	done := time.After(2 * time.Second)
@@ -336,7 +339,7 @@ func TestAWatchIsBounded(t *testing.T) {
 		}
 	}
 
-	if asked := len(w.take()); asked > toldAtOnce+3*told || asked < toldAtOnce {
+	if asked := len(w.take()); asked > syncBurst+3*syncRate || asked < syncBurst {
 		t.Errorf("%d syncs were asked for", asked)
 	}
 }

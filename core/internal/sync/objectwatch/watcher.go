@@ -1,6 +1,7 @@
 // Package objectwatch watches single objects that ExternalSecrets name: those
-// that templates are read from, and Secrets that are waited for. One watch per
-// object, so that the other objects of a cluster cost nothing.
+// that templates are read from, and target Secrets that do not exist yet. It
+// runs one watch per object, so that the other objects of a cluster cost
+// nothing.
 package objectwatch
 
 import (
@@ -23,14 +24,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/external-secrets/eso/core/internal/subscription"
 )
 
-// firstLook is how long an object's first answer may take before its want is an
-// error.
-const firstLook = 10 * time.Second
+// listTimeout is how long the first list of an object may take before Content
+// returns an error other than ErrPending.
+const listTimeout = 10 * time.Second
 
-// ErrPending says that something has just begun to be watched and is not known
-// yet. Whoever is told so is told, too, when it is.
+// ErrPending means that a watch has just started and has not listed anything
+// yet. Subscribers are notified when it has.
 var ErrPending = errors.New("the API server has not answered yet")
 
 // Kind of what is watched.
@@ -51,123 +54,65 @@ type Key struct {
 	Namespace, Name string
 }
 
-// String names the object for people.
+// String names the object, for messages.
 func (k Key) String() string {
 	return fmt.Sprintf("%s %q in namespace %q", k.Kind, k.Name, k.Namespace)
 }
 
-// Watcher watches the objects that somebody has asked for.
+// Watcher watches the objects that have subscribers.
 type Watcher struct {
 	objects  kubernetes.Interface
 	metadata metadata.Interface
 	changed  func(Key)
 	now      func() time.Time
-	// list gives what an object is listed and watched by.
-	list func(Key) (cache.ListerWatcher, runtime.Object)
-
-	mu      sync.Mutex
-	running sync.WaitGroup
-	stopped bool
-	watches map[Key]*watched
-	wanted  map[types.NamespacedName][]Key
+	// list returns what lists and watches an object.
+	list    func(Key) (cache.ListerWatcher, runtime.Object)
+	watches *subscription.Watches[Key, types.NamespacedName, *informer]
 }
 
-type watched struct {
-	owners map[types.NamespacedName]bool
-	store  cache.Store
-	synced cache.InformerSynced
-	stop   context.CancelFunc
-	began  time.Time
+// Subscription is the objects that one ExternalSecret has subscribed to.
+type Subscription = subscription.Subscription[Key, types.NamespacedName, *informer]
+
+// informer of one object.
+type informer struct {
+	store      cache.Store
+	controller cache.Controller
+	started    time.Time
 }
 
-// New makes a watcher of nothing. changed is called whenever an object that is
-// watched becomes known, is made, changes or goes; it must not block.
+// New returns a watcher of nothing. changed is called whenever a watched object
+// has been listed, is created, changes or is deleted; it must not block.
 func New(objects kubernetes.Interface, meta metadata.Interface, changed func(Key)) *Watcher {
-	w := &Watcher{objects: objects, metadata: meta, changed: changed, now: time.Now, watches: map[Key]*watched{}, wanted: map[types.NamespacedName][]Key{}}
+	w := &Watcher{objects: objects, metadata: meta, changed: changed, now: time.Now}
 	w.list = w.listWatch
+	w.watches = subscription.New(subscription.Options[Key, types.NamespacedName, *informer]{New: w.informer, Run: w.run})
 
 	return w
 }
 
-// Want makes keys all that owner has watched. A watch that nobody wants any
-// more ends.
-func (w *Watcher) Want(owner types.NamespacedName, keys ...Key) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	former := w.wanted[owner]
-	if slices.Equal(former, keys) || w.stopped {
-		return
-	}
-
-	for _, key := range keys {
-		w.watch(key).owners[owner] = true
-	}
-
-	for _, key := range former {
-		if slices.Contains(keys, key) {
-			continue
-		}
-
-		entry := w.watches[key]
-		delete(entry.owners, owner)
-
-		if len(entry.owners) == 0 {
-			entry.stop()
-			delete(w.watches, key)
-		}
-	}
-
-	if len(keys) == 0 {
-		delete(w.wanted, owner)
-	} else {
-		w.wanted[owner] = keys
-	}
+// Subscribe returns a subscription of an ExternalSecret to no object yet.
+func (w *Watcher) Subscribe(subscriber types.NamespacedName) *Subscription {
+	return w.watches.Subscribe(subscriber)
 }
 
-// Stop ends all watches and waits for their end.
-func (w *Watcher) Stop() {
-	w.mu.Lock()
+// Subscribers of an object.
+func (w *Watcher) Subscribers(key Key) []types.NamespacedName { return w.watches.Subscribers(key) }
 
-	w.stopped = true
+// Stop ends all watches and waits until they have ended.
+func (w *Watcher) Stop() { w.watches.Stop() }
 
-	for key, entry := range w.watches {
-		entry.stop()
-		delete(w.watches, key)
-	}
-
-	w.mu.Unlock()
-	w.running.Wait()
-}
-
-// Owners of a watch.
-func (w *Watcher) Owners(key Key) []types.NamespacedName {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	entry, ok := w.watches[key]
-	if !ok {
-		return nil
-	}
-
-	return slices.Collect(maps.Keys(entry.owners))
-}
-
-// Content of an object that is watched; ok tells whether it exists. It does not
-// wait: what the operator may not read would keep every worker waiting. At first
-// the error is an ErrPending.
+// Content returns the content of a watched object; ok reports whether it exists.
+// It does not wait: objects that the operator may not read would block every
+// worker. Until the first list the error is ErrPending.
 func (w *Watcher) Content(key Key) (content map[string]string, ok bool, err error) {
-	w.mu.Lock()
-	entry, watching := w.watches[key]
-	w.mu.Unlock()
-
-	if !watching {
+	entry, ok := w.watches.Watch(key)
+	if !ok {
 		return nil, false, fmt.Errorf("cannot read %s: it is not watched", key)
 	}
 
 	switch {
-	case entry.synced():
-	case w.now().Sub(entry.began) < firstLook:
+	case entry.controller.HasSynced():
+	case w.now().Sub(entry.started) < listTimeout:
 		return nil, false, fmt.Errorf("cannot read %s: %w", key, ErrPending)
 	default:
 		return nil, false, fmt.Errorf("cannot read %s: the API server does not answer, or does not let the operator list and watch it", key)
@@ -193,7 +138,7 @@ func (w *Watcher) Content(key Key) (content map[string]string, ok bool, err erro
 	}
 }
 
-// Digest of a content, to tell one from another.
+// Digest returns a short digest of a content.
 func Digest(content map[string]string) string {
 	sum := sha256.New()
 
@@ -204,12 +149,8 @@ func Digest(content map[string]string) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// watch gives the watch of an object, and begins it where there is none.
-func (w *Watcher) watch(key Key) *watched {
-	if entry, ok := w.watches[key]; ok {
-		return entry
-	}
-
+// informer returns the informer of an object.
+func (w *Watcher) informer(key Key) *informer {
 	list, object := w.list(key)
 	notify := func(any) { w.changed(key) }
 
@@ -222,22 +163,25 @@ func (w *Watcher) watch(key Key) *watched {
 		},
 	})
 
-	ctx, stop := context.WithCancel(context.Background())
-	entry := &watched{owners: map[types.NamespacedName]bool{}, store: store, synced: controller.HasSynced, stop: stop, began: w.now()}
-	w.watches[key] = entry
+	return &informer{store: store, controller: controller, started: w.now()}
+}
 
-	w.running.Go(func() { controller.RunWithContext(ctx) })
-	// That there is no object is an answer, too, and one that changes nothing.
-	w.running.Go(func() {
-		if cache.WaitForCacheSync(ctx.Done(), entry.synced) {
+// run runs an informer.
+func (w *Watcher) run(ctx context.Context, key Key, i *informer) {
+	var listed sync.WaitGroup
+
+	// That there is no object is a result, too, and one that is no event.
+	listed.Go(func() {
+		if cache.WaitForCacheSync(ctx.Done(), i.controller.HasSynced) {
 			w.changed(key)
 		}
 	})
 
-	return entry
+	i.controller.RunWithContext(ctx)
+	listed.Wait()
 }
 
-// strip leaves out what nobody reads.
+// strip removes metadata that is not used.
 func strip(object any) (any, error) {
 	if accessor, ok := object.(metav1.Object); ok {
 		accessor.SetManagedFields(nil)

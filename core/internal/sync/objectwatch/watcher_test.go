@@ -60,14 +60,14 @@ type plain struct{ cache.ListWatch }
 // IsWatchListSemanticsUnSupported is how client-go asks for it.
 func (*plain) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Nobody waits for an object: its owner is told when it is known, also where
+// Nobody waits for an object: its owner is notified when it is known, also where
 // there is none.
 func TestContentDoesNotWait(t *testing.T) {
 	t.Parallel()
 
-	told := make(chan Key, 100)
+	notified := make(chan Key, 100)
 
-	w := New(nil, nil, func(key Key) { told <- key })
+	w := New(nil, nil, func(key Key) { notified <- key })
 	w.list = (&cluster{}).list
 
 	defer w.Stop()
@@ -76,19 +76,19 @@ func TestContentDoesNotWait(t *testing.T) {
 		t.Errorf("what is not watched will never be known: %v", err)
 	}
 
-	w.Want(owner, there, none)
+	w.Subscribe(owner).Replace(there, none)
 
 	known := map[Key]bool{}
 	for !known[there] || !known[none] {
 		select {
-		case key := <-told:
+		case key := <-notified:
 			if _, _, err := w.Content(key); err != nil {
-				t.Errorf("%s is told of, and not known: %v", key, err)
+				t.Errorf("%s is notified of, and not known: %v", key, err)
 			}
 
 			known[key] = true
 		case <-time.After(10 * time.Second):
-			t.Fatalf("told of %v only", known)
+			t.Fatalf("notified of %v only", known)
 		}
 	}
 
@@ -107,13 +107,13 @@ func TestContentOfWhatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 
 	var (
-		api  cluster
-		told atomic.Bool
+		api      cluster
+		notified atomic.Bool
 	)
 
 	api.refuses.Store(true)
 
-	w := New(nil, nil, func(Key) { told.Store(true) })
+	w := New(nil, nil, func(Key) { notified.Store(true) })
 	w.list = api.list
 
 	defer w.Stop()
@@ -122,13 +122,13 @@ func TestContentOfWhatMayNotBeRead(t *testing.T) {
 	clock := began
 	w.now = func() time.Time { return clock }
 
-	w.Want(owner, there)
+	w.Subscribe(owner).Replace(there)
 
 	if _, _, err := w.Content(there); !errors.Is(err, ErrPending) {
 		t.Errorf("at first it is not known yet: %v", err)
 	}
 
-	clock = clock.Add(firstLook)
+	clock = clock.Add(listTimeout)
 
 	for range 3 {
 		if _, _, err := w.Content(there); err == nil || errors.Is(err, ErrPending) {
@@ -140,12 +140,12 @@ func TestContentOfWhatMayNotBeRead(t *testing.T) {
 		t.Errorf("five looks took %s", took)
 	}
 
-	if told.Load() {
-		t.Error("its owner is told that it is known")
+	if notified.Load() {
+		t.Error("its owner is notified that it is known")
 	}
 
 	api.refuses.Store(false)
-	eventually(t, "its owner is told when it may be read", told.Load)
+	eventually(t, "its owner is notified when it may be read", notified.Load)
 
 	if _, _, err := w.Content(there); err != nil {
 		t.Error(err)

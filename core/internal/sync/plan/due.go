@@ -65,8 +65,9 @@ type State struct {
 	Intact bool
 	// Frozen says that the target is there and immutable, as it should be.
 	Frozen bool
-	// Told says that a backend told of a change since the stores were read last.
-	Told bool
+	// Reported means that a backend reported a change since the stores were read
+	// last.
+	Reported bool
 	// Now is the time.
 	Now time.Time
 }
@@ -123,21 +124,21 @@ func read(es *esv1.ExternalSecret, state State) Due {
 		return Due{Now: true, Why: "a store, its config, its registration or a template changed"}
 	}
 
-	if state.Told {
-		return told(es, interval, state.Now)
+	if state.Reported {
+		return reported(es, interval, state.Now)
 	}
 
 	return periodic(es, interval, state.Now)
 }
 
-// told reads what has changed at the backend, where a sync window does not hold
+// reported reads what has changed at the backend, where a sync window does not hold
 // that back.
-func told(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Due {
+func reported(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Due {
 	ok, from := permitted(es.Spec.SyncWindows, now)
 
 	switch {
 	case ok:
-		return Due{Now: true, Why: "the backend tells of a change"}
+		return Due{Now: true, Why: "the backend reported a change"}
 	case from.IsZero():
 		return Due{Held: true}
 	default:
