@@ -93,7 +93,7 @@ type Reconciler struct {
 	stores  *watch.Watches
 	records *records.Map[types.NamespacedName, record]
 	memory  *fetch.Memory
-	busy    *admission.Bulkhead[types.NamespacedName]
+	busy    *admission.Limiter[types.NamespacedName]
 	// writing are the refreshes that are being written.
 	writing chan struct{}
 	queue   *urgentQueue
@@ -155,7 +155,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	// What was woken because a place is free and does not take it must say so.
 	if !s.entered {
-		r.busy.Pass(s.name)
+		r.busy.Cancel(s.name)
 	}
 
 	return result, err
@@ -511,11 +511,11 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	s.entered = true
 
-	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Flows()))
+	release, ok := r.busy.TryAcquire(s.name, priority, r.flows(opened.Flows()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
-	defer leave()
+	defer release()
 
 	began = r.now()
 
@@ -558,13 +558,13 @@ func (s *attempt) since(due plan.Due) time.Time {
 // lanes gives stores and providers their shares of the workers: an eighth to
 // each store, and more while others leave them idle; three quarters to each
 // provider.
-func (r *Reconciler) lanes(flows []store.Flow) []admission.Lane {
-	lanes := make([]admission.Lane, 0, 2*len(flows))
+func (r *Reconciler) flows(flows []store.Flow) []admission.Flow {
+	lanes := make([]admission.Flow, 0, 2*len(flows))
 
 	for _, flow := range flows {
 		lanes = append(lanes,
-			admission.Lane{Name: "provider " + flow.Provider, Share: max(1, r.options.Concurrent*3/4)},
-			admission.Lane{Name: "store " + flow.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
+			admission.Flow{Name: "provider " + flow.Provider, Share: max(1, r.options.Concurrent*3/4)},
+			admission.Flow{Name: "store " + flow.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
 		)
 	}
 

@@ -46,15 +46,15 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 	r.queue.queue = q
 
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
-	lanes := r.lanes([]store.Flow{{Provider: "p", Store: "s"}})
+	flows := r.flows([]store.Flow{{Provider: "p", Store: "s"}})
 
-	leave, ok := r.busy.Enter(named("busy"), changed, lanes)
+	leave, ok := r.busy.TryAcquire(named("busy"), changed, flows)
 	if !ok {
 		t.Fatal("an empty lane is full")
 	}
 
 	for name, urgency := range map[string]int{"gone": first, "next": changed} {
-		if _, ok := r.busy.Enter(named(name), urgency, lanes); ok {
+		if _, ok := r.busy.TryAcquire(named(name), urgency, flows); ok {
 			t.Fatal("a full lane has room")
 		}
 	}

@@ -9,27 +9,27 @@ import (
 )
 
 // empty checks that nothing is left when everybody has gone.
-func empty(t *testing.T, b *Bulkhead[string]) {
+func empty(t *testing.T, b *Limiter[string]) {
 	t.Helper()
 
-	if b.entered != 0 || b.called != 0 || len(b.lanes) > 0 || len(b.lines) > 0 || len(b.parked) > 0 || len(b.callees) > 0 || !b.turns.empty() {
+	if b.reading != 0 || b.woken != 0 || len(b.waiting) > 0 || len(b.flows) > 0 {
 		t.Errorf("something is left: %+v", b)
 	}
 }
 
-func TestEnter(t *testing.T) {
+func TestTryAcquire(t *testing.T) {
 	t.Parallel()
 
 	var woken []string
 
 	b := New(0, func(who string, _ int) { woken = append(woken, who) })
-	slow := []Lane{{"provider", 3, false}, {"slow", 2, false}, {"slow", 2, false}}
-	fast := []Lane{{"fast", 2, false}, {"provider", 3, false}}
+	slow := []Flow{{"provider", 3, false}, {"slow", 2, false}, {"slow", 2, false}}
+	fast := []Flow{{"fast", 2, false}, {"provider", 3, false}}
 
 	var leave []func()
 
 	for _, who := range []string{"a", "b"} {
-		l, ok := b.Enter(who, 1, slow)
+		l, ok := b.TryAcquire(who, 1, slow)
 		if !ok {
 			t.Fatalf("%s is turned away from an empty lane", who)
 		}
@@ -37,20 +37,20 @@ func TestEnter(t *testing.T) {
 		leave = append(leave, l)
 	}
 
-	if _, ok := b.Enter("c", 1, slow); ok {
+	if _, ok := b.TryAcquire("c", 1, slow); ok {
 		t.Error("a third has entered a lane for two")
 	}
 
-	if _, ok := b.Enter("c", 1, slow); ok {
+	if _, ok := b.TryAcquire("c", 1, slow); ok {
 		t.Error("who asks again is let in")
 	}
 
-	other, ok := b.Enter("d", 1, fast)
+	other, ok := b.TryAcquire("d", 1, fast)
 	if !ok {
 		t.Fatal("a full store keeps another of the same provider out")
 	}
 
-	if _, ok := b.Enter("e", 1, fast); ok {
+	if _, ok := b.TryAcquire("e", 1, fast); ok {
 		t.Error("a fourth has entered a provider for three")
 	}
 
@@ -61,13 +61,13 @@ func TestEnter(t *testing.T) {
 	}
 
 	// It wants no place any more: that is the next one's.
-	b.Pass("c")
+	b.Cancel("c")
 
 	if !slices.Equal(woken, []string{"c", "e"}) {
 		t.Fatalf("woken: %v; want e after c, who has passed", woken)
 	}
 
-	last, ok := b.Enter("e", 1, fast)
+	last, ok := b.TryAcquire("e", 1, fast)
 	if !ok {
 		t.Fatal("who was called finds no room")
 	}
@@ -91,12 +91,12 @@ func TestUrgentComesFirst(t *testing.T) {
 
 		woken = append(woken, who)
 	})
-	lane := []Lane{{"store", 4, false}}
+	lane := []Flow{{"store", 4, false}}
 
 	var leave []func()
 
 	for _, who := range []string{"a", "b", "c"} {
-		l, ok := b.Enter(who, 0, lane)
+		l, ok := b.TryAcquire(who, 0, lane)
 		if !ok {
 			t.Fatalf("%s is turned away", who)
 		}
@@ -104,24 +104,24 @@ func TestUrgentComesFirst(t *testing.T) {
 		leave = append(leave, l)
 	}
 
-	if _, ok := b.Enter("d", 0, lane); ok {
+	if _, ok := b.TryAcquire("d", 0, lane); ok {
 		t.Error("no place is kept free")
 	}
 
-	if l, ok := b.Enter("urgent", 100, lane); !ok {
+	if l, ok := b.TryAcquire("urgent", 100, lane); !ok {
 		t.Error("the place that is kept free is not given")
 	} else {
 		leave = append(leave, l)
 	}
 
 	for who, urgency := range map[string]int{"changed": 50, "first": 0} {
-		if _, ok := b.Enter(who, urgency, lane); ok {
+		if _, ok := b.TryAcquire(who, urgency, lane); ok {
 			t.Error("a fifth has entered a lane for four")
 		}
 	}
 
 	// Who waits and becomes urgent waits no longer behind the others.
-	if _, ok := b.Enter("first", 100, lane); ok {
+	if _, ok := b.TryAcquire("first", 100, lane); ok {
 		t.Error("a fifth has entered a lane for four")
 	}
 
@@ -135,14 +135,14 @@ func TestUrgentComesFirst(t *testing.T) {
 
 	// One is under way and two are on the way: the fourth place is kept free,
 	// until one of them gives up.
-	b.Pass("first")
+	b.Cancel("first")
 
 	if !slices.Equal(woken, []string{"first", "changed", "d"}) {
 		t.Errorf("woken: %v", woken)
 	}
 
-	b.Pass("changed")
-	b.Pass("d")
+	b.Cancel("changed")
+	b.Cancel("d")
 	leave[3]()
 	empty(t, b)
 }
@@ -155,29 +155,29 @@ func TestWhoWaitsNoLongerIsNotCalled(t *testing.T) {
 	var woken []string
 
 	b := New(0, func(who string, _ int) { woken = append(woken, who) })
-	one, other := []Lane{{"one", 1, false}}, []Lane{{"other", 1, false}}
+	one, other := []Flow{{"one", 1, false}}, []Flow{{"other", 1, false}}
 
-	first, _ := b.Enter("a", 1, one)
+	first, _ := b.TryAcquire("a", 1, one)
 
 	for _, who := range []string{"entered", "gone", "waiting"} {
-		if _, ok := b.Enter(who, 1, one); ok {
+		if _, ok := b.TryAcquire(who, 1, one); ok {
 			t.Fatalf("%s has entered a full lane", who)
 		}
 	}
 
-	second, ok := b.Enter("entered", 1, other)
+	second, ok := b.TryAcquire("entered", 1, other)
 	if !ok {
 		t.Fatal("an empty lane is full")
 	}
 
-	b.Pass("gone")
+	b.Cancel("gone")
 	first()
 
 	if !slices.Equal(woken, []string{"waiting"}) {
 		t.Errorf("woken: %v", woken)
 	}
 
-	b.Pass("waiting")
+	b.Cancel("waiting")
 	second()
 	empty(t, b)
 }
@@ -190,19 +190,19 @@ func TestWhoFindsItsPlaceTakenIsNext(t *testing.T) {
 	var woken []string
 
 	b := New(0, func(who string, _ int) { woken = append(woken, who) })
-	one := []Lane{{"one", 1, false}}
+	one := []Flow{{"one", 1, false}}
 
-	leave, _ := b.Enter("a", 1, one)
-	b.Enter("b", 1, one)
-	b.Enter("c", 1, one)
+	leave, _ := b.TryAcquire("a", 1, one)
+	b.TryAcquire("b", 1, one)
+	b.TryAcquire("c", 1, one)
 	leave()
 
-	leave, ok := b.Enter("quick", 1, one)
+	leave, ok := b.TryAcquire("quick", 1, one)
 	if !ok {
 		t.Fatal("a place is kept free for somebody who may not come")
 	}
 
-	if _, ok := b.Enter("b", 1, one); ok {
+	if _, ok := b.TryAcquire("b", 1, one); ok {
 		t.Fatal("two are in a lane for one")
 	}
 
@@ -220,25 +220,25 @@ func TestElastic(t *testing.T) {
 	var woken []string
 
 	b := New(8, func(who string, _ int) { woken = append(woken, who) })
-	slow := []Lane{{"slow", 2, true}}
-	fast := []Lane{{"fast", 2, true}}
+	slow := []Flow{{"slow", 2, true}}
+	fast := []Flow{{"fast", 2, true}}
 
 	var leave []func()
 
-	enter := func(lanes []Lane, want int) {
+	enter := func(flows []Flow, want int) {
 		t.Helper()
 
 		for i := range want {
-			l, ok := b.Enter(lanes[0].Name, 1, lanes)
+			l, ok := b.TryAcquire(flows[0].Name, 1, flows)
 			if !ok {
-				t.Fatalf("%s is turned away at its place %d; %d are under way", lanes[0].Name, i+1, b.entered)
+				t.Fatalf("%s is turned away at its place %d; %d are under way", flows[0].Name, i+1, b.reading)
 			}
 
 			leave = append(leave, l)
 		}
 
-		if _, ok := b.Enter(lanes[0].Name, 1, lanes); ok {
-			t.Errorf("%s has entered with %d under way", lanes[0].Name, b.entered)
+		if _, ok := b.TryAcquire(flows[0].Name, 1, flows); ok {
+			t.Errorf("%s has entered with %d under way", flows[0].Name, b.reading)
 		}
 	}
 
@@ -256,9 +256,9 @@ func TestElastic(t *testing.T) {
 		t.Errorf("woken: %v", woken)
 	}
 
-	b.Pass("slow")
+	b.Cancel("slow")
 	enter(fast, 2)
-	b.Pass("fast")
+	b.Cancel("fast")
 
 	for _, l := range leave[4:] {
 		l()
@@ -280,9 +280,9 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 
 		b := New(places, func(who string, _ int) { woken = append(woken, who) })
 
-		all := make([]Lane, 1+random.IntN(6))
+		all := make([]Flow, 1+random.IntN(6))
 		for i := range all {
-			all[i] = Lane{Name: fmt.Sprint("lane ", i), Share: 1 + random.IntN(4), Elastic: random.IntN(2) == 0}
+			all[i] = Flow{Name: fmt.Sprint("lane ", i), Share: 1 + random.IntN(4), Elastic: random.IntN(2) == 0}
 		}
 
 		type inside struct {
@@ -294,7 +294,7 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 			under []inside
 			asked = map[string]struct {
 				urgency int
-				lanes   []Lane
+				flows   []Flow
 			}{}
 		)
 
@@ -304,16 +304,16 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 			// Sometimes it wants something else by now, or nothing.
 			switch random.IntN(6) {
 			case 0:
-				ask.urgency, ask.lanes = random.IntN(3)*50, choose(random, all)
+				ask.urgency, ask.flows = random.IntN(3)*50, choose(random, all)
 				asked[who] = ask
 			case 1:
 				delete(asked, who)
-				b.Pass(who)
+				b.Cancel(who)
 
 				return
 			}
 
-			if leave, ok := b.Enter(who, ask.urgency, ask.lanes); ok {
+			if leave, ok := b.TryAcquire(who, ask.urgency, ask.flows); ok {
 				delete(asked, who)
 				under = append(under, inside{who, leave})
 			}
@@ -328,19 +328,19 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 				try(who)
 			}
 
-			for who, at := range b.parked {
-				if b.room(at.line.lanes, at.line.urgency, 0) {
-					t.Fatalf("seed %d: %s waits, and there is room in %v", seed, who, at.line.lanes)
+			for who, w := range b.waiting {
+				if b.room(w.blocked, w.priority, false) {
+					t.Fatalf("seed %d: %s waits, and there is room in %v", seed, who, w.blocked)
 				}
 			}
 
 			for who := range asked {
-				if _, waits := b.parked[who]; !waits {
+				if _, waits := b.waiting[who]; !waits {
 					t.Fatalf("seed %d: %s was turned away, and is forgotten", seed, who)
 				}
 			}
 
-			if len(b.callees) > 0 || b.called != 0 || b.entered != len(under) {
+			if b.woken != 0 || b.reading != len(under) {
 				t.Fatalf("seed %d: miscounted: %+v", seed, b)
 			}
 		}
@@ -355,7 +355,7 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 				who := fmt.Sprint("w", step)
 				asked[who] = struct {
 					urgency int
-					lanes   []Lane
+					flows   []Flow
 				}{random.IntN(3) * 50, choose(random, all)}
 				try(who)
 			}
@@ -376,8 +376,8 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 	}
 }
 
-func choose(random *rand.Rand, all []Lane) []Lane {
-	var some []Lane
+func choose(random *rand.Rand, all []Flow) []Flow {
+	var some []Flow
 
 	for range 1 + random.IntN(3) {
 		some = append(some, all[random.IntN(len(all))])
@@ -395,8 +395,8 @@ func TestManyWait(t *testing.T) {
 	var woken []int
 
 	b := New(64, func(who, _ int) { woken = append(woken, who) })
-	lanes := func(who int) []Lane {
-		return []Lane{{"provider", 48, false}, {fmt.Sprint("store ", who%stores), 8, true}}
+	lanes := func(who int) []Flow {
+		return []Flow{{"provider", 48, false}, {fmt.Sprint("store ", who%stores), 8, true}}
 	}
 
 	began := time.Now()
@@ -404,7 +404,7 @@ func TestManyWait(t *testing.T) {
 	var leave []func()
 
 	for who := range waiting {
-		if l, ok := b.Enter(who, 0, lanes(who)); ok {
+		if l, ok := b.TryAcquire(who, 0, lanes(who)); ok {
 			leave = append(leave, l)
 		}
 	}
@@ -418,7 +418,7 @@ func TestManyWait(t *testing.T) {
 		done++
 
 		for _, who := range woken {
-			l, ok := b.Enter(who, 0, lanes(who))
+			l, ok := b.TryAcquire(who, 0, lanes(who))
 			if !ok {
 				t.Fatalf("%d was called, and there is no room", who)
 			}
