@@ -182,6 +182,8 @@ func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProv
 	registration.Status.Version = bounded(info.GetVersion())
 	registration.Status.ProtocolVersions = nil
 
+	defer func() { registration.Status.Summary = summary(&registration.Status) }()
+
 	for _, version := range info.GetProtocolVersions()[:min(len(info.GetProtocolVersions()), 16)] {
 		registration.Status.ProtocolVersions = append(registration.Status.ProtocolVersions, bounded(version))
 	}
@@ -342,4 +344,14 @@ func listed(versions []string) string {
 	}
 
 	return strings.Join(versions, ", ")
+}
+
+// summary is what printer columns show of a status's lists.
+func summary(status *v2alpha1.SecretProviderStatus) *v2alpha1.SecretProviderSummary {
+	names := make([]string, 0, len(status.Kinds))
+	for _, kind := range status.Kinds {
+		names = append(names, kind.Kind)
+	}
+
+	return &v2alpha1.SecretProviderSummary{Protocols: strings.Join(status.ProtocolVersions, ","), Kinds: strings.Join(names, ",")}
 }

@@ -210,6 +210,7 @@ func (r *Reconciler) validate(ctx context.Context, s *resolver.Store) verdict {
 
 	s.Status.Revision = bound.Revision
 	s.Status.Capabilities = bound.Capabilities
+	s.Status.Summary = &v2alpha1.StoreSummary{Capabilities: strings.Join(bound.Capabilities, ",")}
 	s.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
 
 	client, err := r.pool.Client(bound.Endpoint, bound.Caller)
