@@ -48,7 +48,7 @@ const (
 	ReasonUnknown = "Unknown"
 )
 
-// StoreState is how a store stands, as far as an ExternalSecret is concerned.
+// StoreState is the state of a store, as far as an ExternalSecret is concerned.
 type StoreState struct {
 	// Store as the ExternalSecret names it.
 	Store Store
@@ -66,14 +66,14 @@ type StoreState struct {
 	Obstacles []Obstacle
 }
 
-// Examine says of each store of an ExternalSecret how it stands. class is that
+// Examine returns the state of each store of an ExternalSecret. class is that
 // of the operator. What the cluster does not let the caller see is an obstacle
 // with ReasonUnknown; the others are still looked for.
 func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, class string) []StoreState {
 	e := &examination{
 		cluster: cluster, namespace: es.Namespace, class: class,
 		// Whether a socket or an address is allowed is for the operator's
-		// flags to say: the store's condition tells.
+		// flags to say: the store's condition has the result.
 		binder: resolver.NewBinder(cluster, resolver.ListedRegistrations{Reader: cluster}, kinds{cluster.RESTMapper()}, resolver.Policy{SocketDir: "/"}),
 	}
 
@@ -184,7 +184,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 	case s.Healthy() && isDenial(err):
 		// The operator's flags allow what the registrations do not.
 	case gated == nil || !strings.Contains(gated.Error(), err.Error()):
-		// The condition does not tell it yet.
+		// The condition does not have it yet.
 		blocked(key.String(), reasonOf(err, ReasonUnknown), err.Error())
 	}
 
@@ -301,7 +301,7 @@ func (e *examination) similar(ctx context.Context, wanted Store) string {
 	return lead + strings.Join(found, ", ")
 }
 
-// alike tells whether one name may be a slip of the pen for another: a part of
+// alike reports whether one name may be a misspelling of another: a part of
 // it, or a few letters away.
 func alike(a, b string) bool {
 	if strings.Contains(a, b) || strings.Contains(b, a) {

@@ -28,7 +28,7 @@ type (
 	Object = plan.Object
 	// Policies of a target, with its name and kind.
 	Policies = plan.Target
-	// Due says whether a sync is due and when the next one is.
+	// Due reports whether a sync is due and when the next one is.
 	Due = plan.Due
 )
 
@@ -66,13 +66,13 @@ func Interval(es *esv1.ExternalSecret) (interval, jitter time.Duration) {
 	return plan.Interval(es), plan.MaxJitter(es)
 }
 
-// Window tells whether sync windows let a periodic refresh through at a moment,
+// Window reports whether sync windows let a periodic refresh through at a moment,
 // and when that changes next; zero where it never does.
 func Window(windows *esv1.SyncWindows, now time.Time) (open bool, edge time.Time) {
 	return plan.Window(windows, now)
 }
 
-// NextRefresh tells when an ExternalSecret is read again if nothing but the
+// NextRefresh returns when an ExternalSecret is read again if nothing but the
 // time changes. The operator acts on changes at once, so that what it depends
 // on, and the target, are taken to be as the last sync left them.
 func NextRefresh(es *esv1.ExternalSecret, now time.Time) Due {

@@ -19,20 +19,20 @@ import (
 type (
 	// Target is what the target should be.
 	Target = render.Target
-	// Fate is what becomes of a target.
-	Fate = render.Fate
+	// Action is what is done with a target.
+	Action = render.Action
 	// Objects are the contents of the objects that templates are read from.
 	Objects = render.Objects
 )
 
-// Fates of a target.
+// Actions on a target.
 const (
 	Written  = render.Written
 	Deleted  = render.Deleted
 	Retained = render.Retained
 )
 
-// Stores stand for those of a cluster.
+// Stores replace those of a cluster.
 type Stores interface {
 	// Open gives a store's contents; an error says why it has none.
 	Open(store Store, namespace string) (Contents, error)

@@ -17,7 +17,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/identity/address"
 )
 
-// namespaceFile tells a Pod its namespace.
+// namespaceFile holds the namespace of a Pod.
 const namespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 // Options of the operator. Names and defaults are those of External Secrets
@@ -29,7 +29,7 @@ type Options struct {
 	LiveAddress string
 	// Class of this operator.
 	Class string
-	// LeaderElection lets several replicas stand by.
+	// LeaderElection runs one of several replicas; the others wait.
 	LeaderElection bool
 	// LeaderElectionID names the Lease.
 	LeaderElectionID string
@@ -40,7 +40,7 @@ type Options struct {
 	// QPS and Burst of the Kubernetes client; a negative QPS means unlimited.
 	QPS   float64
 	Burst int
-	// MemoryBytes bounds what is remembered of what stores answered.
+	// MemoryBytes bounds the values that stores returned last and that are kept in memory.
 	MemoryBytes int
 	// MaxFound is the largest number of secrets that one find may answer.
 	MaxFound int
@@ -48,14 +48,14 @@ type Options struct {
 	GenericTargets bool
 	// LeftDelimiter and RightDelimiter of templates.
 	LeftDelimiter, RightDelimiter string
-	// StoreRefreshInterval of stores that name none.
+	// StoreRefreshInterval of stores without spec.refreshInterval.
 	StoreRefreshInterval time.Duration
 	// Namespace of the operator, where its CA is kept.
 	Namespace string
 	// AllowedAddresses of providers that need no registration, in any of the
 	// forms that spec.address of a SecretProvider may have.
 	AllowedAddresses []string
-	// SocketDir below which providers' unix sockets may lie.
+	// SocketDir is the directory that contains providers' unix sockets.
 	SocketDir string
 	// SocketUID is the user that a provider behind a unix socket must run as.
 	SocketUID int
@@ -67,8 +67,7 @@ type Options struct {
 	// LogLevel is debug, info or error.
 	LogLevel zapcore.Level
 	// Dial connects to providers; nil dials the network. It has no flag: tests
-	// use it for providers that listen in memory. See providers' addresses in its
-	// arguments: host:port, or unix:// and a path. What it returns is secured as
+	// use it for providers that listen in memory. Its argument is host:port, or unix:// and a path. What it returns is secured as
 	// any connection is: by TLS with both sides' certificates, or, for a socket,
 	// by the user of the peer, which only a *net.UnixConn has.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -78,21 +77,21 @@ type Options struct {
 func (o *Options) Register(flags *flag.FlagSet) {
 	flags.StringVar(&o.MetricsAddress, "metrics-addr", ":8080", "address of the metrics endpoint; 0 for none")
 	flags.StringVar(&o.LiveAddress, "live-addr", ":8082", "address of /healthz and /readyz; 0 for none")
-	flags.StringVar(&o.Class, "controller-class", "default", "class of this operator: stores whose spec.controller names another are left alone")
-	flags.BoolVar(&o.LeaderElection, "enable-leader-election", false, "let one of several replicas work")
+	flags.StringVar(&o.Class, "controller-class", "default", "class of this operator: stores whose spec.controller names another class are ignored")
+	flags.BoolVar(&o.LeaderElection, "enable-leader-election", false, "elect one of several replicas as the leader; the others wait")
 	flags.StringVar(&o.LeaderElectionID, "leader-election-id", "external-secrets-controller", "name of the Lease of the leader election")
-	flags.IntVar(&o.Concurrent, "concurrent", 64, "ExternalSecrets that are synced at the same time")
+	flags.IntVar(&o.Concurrent, "concurrent", 64, "ExternalSecrets that are synced concurrently")
 	flags.BoolVar(&o.ClusterExternalSecrets, "enable-cluster-external-secret-reconciler", true, "serve ClusterExternalSecrets")
 	flags.Float64Var(&o.QPS, "client-qps", -1, "requests per second to the API server; negative for no limit but the API server's own priority and fairness")
 	flags.IntVar(&o.Burst, "client-burst", 100, "burst of requests to the API server where client-qps sets a limit")
-	flags.IntVar(&o.MemoryBytes, "value-memory-bytes", 32<<20, "what is kept in memory of what stores answered last, in bytes: targets are repaired from it, and unchanged values need not travel; 0 keeps nothing")
-	flags.IntVar(&o.MaxFound, "find-limit", 10000, "largest number of secrets that one find may match; more are an error")
-	flags.BoolVar(&o.GenericTargets, "unsafe-allow-generic-targets", false, "let spec.target.manifest write ConfigMaps and custom resources, which are not protected as Secrets are; the operator's role must allow it")
+	flags.IntVar(&o.MemoryBytes, "value-memory-bytes", 32<<20, "bytes of memory for the values that stores returned last: targets are repaired from them, and unchanged values are not sent again; 0 keeps none")
+	flags.IntVar(&o.MaxFound, "find-limit", 10000, "largest number of secrets that one find may return; more are an error")
+	flags.BoolVar(&o.GenericTargets, "unsafe-allow-generic-targets", false, "allow spec.target.manifest to write ConfigMaps and custom resources, which are not protected like Secrets; the operator's role must permit it")
 	flags.StringVar(&o.LeftDelimiter, "template-left-delimiter", "{{", "left delimiter of templates")
 	flags.StringVar(&o.RightDelimiter, "template-right-delimiter", "}}", "right delimiter of templates")
-	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between two validations of a store that names none")
-	flags.StringVar(&o.Namespace, "namespace", defaultNamespace(), "namespace of the operator, where it keeps its certificate authority; default POD_NAMESPACE, then the Pod's own")
-	flags.Func("allow-provider-address", "address of a provider that stores may name without a SecretProvider; repeat for more", func(s string) error {
+	flags.DurationVar(&o.StoreRefreshInterval, "store-requeue-interval", 5*time.Minute, "interval between validations of a store without spec.refreshInterval")
+	flags.StringVar(&o.Namespace, "namespace", defaultNamespace(), "namespace of the operator, which holds its certificate authority; default POD_NAMESPACE, then the namespace of the Pod")
+	flags.Func("allow-provider-address", "address of a provider that stores may use without a SecretProvider; may be repeated", func(s string) error {
 		if _, err := address.Parse(s); err != nil {
 			return err
 		}
@@ -101,15 +100,15 @@ func (o *Options) Register(flags *flag.FlagSet) {
 
 		return nil
 	})
-	flags.StringVar(&o.SocketDir, "provider-socket-dir", "", "folder below which the unix sockets of providers may lie; empty refuses all")
+	flags.StringVar(&o.SocketDir, "provider-socket-dir", "", "directory that contains the unix sockets of providers; empty refuses unix sockets")
 	flags.IntVar(&o.SocketUID, "provider-socket-uid", os.Getuid(), "user that the process behind a provider's unix socket must run as; default the operator's own")
 	flags.StringVar(&o.WorkloadAPI, "spiffe-endpoint-socket", os.Getenv("SPIFFE_ENDPOINT_SOCKET"), "address of the SPIFFE Workload API, such as unix:///run/spire/agent.sock; default SPIFFE_ENDPOINT_SOCKET; empty for none")
 	flags.DurationVar(&o.CALifetime, "ca-lifetime", 365*24*time.Hour, "lifetime of the certificate authority")
-	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", 24*time.Hour, "lifetime of the certificates that it issues; renewed when two thirds are over")
+	flags.DurationVar(&o.CertificateLifetime, "certificate-lifetime", 24*time.Hour, "lifetime of the certificates that the certificate authority issues; they are renewed after two thirds of it")
 	flags.TextVar(&o.LogLevel, "loglevel", zapcore.InfoLevel, "debug, info or error")
 }
 
-// Validate names every flag that makes no sense.
+// Validate returns an error for each flag with an invalid value.
 func (o *Options) Validate() error {
 	var errs []error
 
@@ -119,14 +118,14 @@ func (o *Options) Validate() error {
 		}
 	}
 
-	bad(o.Namespace == "", "--namespace: cannot tell the operator's namespace: set the flag or POD_NAMESPACE")
+	bad(o.Namespace == "", "--namespace: cannot determine the operator's namespace: set the flag or POD_NAMESPACE")
 	bad(o.Concurrent < 1, "--concurrent: %d is less than 1", o.Concurrent)
-	bad(o.QPS == 0, "--client-qps: 0 lets no request through; a negative value means no limit")
+	bad(o.QPS == 0, "--client-qps: 0 allows no requests; a negative value means no limit")
 	bad(o.QPS > 0 && o.Burst < 1, "--client-burst: %d is less than 1", o.Burst)
 	bad(o.MemoryBytes < 0, "--value-memory-bytes: %d is negative", o.MemoryBytes)
 	bad(o.MaxFound < 1 || o.MaxFound > math.MaxInt32, "--find-limit: %d is not between 1 and %d", o.MaxFound, math.MaxInt32)
 	bad(o.LeftDelimiter == "" || o.RightDelimiter == "" || o.LeftDelimiter == o.RightDelimiter,
-		"--template-left-delimiter and --template-right-delimiter: %q and %q cannot be told apart", o.LeftDelimiter, o.RightDelimiter)
+		"--template-left-delimiter and --template-right-delimiter: %q and %q are empty or equal", o.LeftDelimiter, o.RightDelimiter)
 	bad(o.StoreRefreshInterval <= 0, "--store-requeue-interval: %s is not positive", o.StoreRefreshInterval)
 	bad(o.CertificateLifetime < time.Second, "--certificate-lifetime: %s is less than a second", o.CertificateLifetime)
 	bad(o.CALifetime < 6*o.CertificateLifetime, "--ca-lifetime: %s is less than six certificate lifetimes of %s", o.CALifetime, o.CertificateLifetime)

@@ -1,6 +1,6 @@
-// Package compat makes the hashes and names that the operator writes on
-// objects. Their form is that of External Secrets Operator 2.9: an object that
-// one of the two has written is unchanged to the other.
+// Package compat returns the hashes and names that the operator writes to
+// objects. Their format is that of External Secrets Operator 2.9: neither of the
+// two operators sees a change in an object that the other has written.
 package compat
 
 import (
@@ -17,7 +17,7 @@ import (
 )
 
 // maxFieldManager is the longest name of a field manager that upstream writes
-// as it stands.
+// unchanged.
 const maxFieldManager = 63
 
 func sum(text string) string {
@@ -34,7 +34,7 @@ func DataHash(data map[string][]byte) string { return sum(fmt.Sprintf("%+v", dat
 // the object has changed once.
 func ContentHash(content []byte) string { return sum(string(content)) }
 
-// KeysHash tells whether a Secret has the keys that were written, without
+// KeysHash reports whether a Secret has the keys that were written, without
 // reading it: it is compared with the keys that managedFields name.
 func KeysHash(keys []string) string {
 	sorted := slices.Sorted(slices.Values(keys))

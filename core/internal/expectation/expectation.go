@@ -1,4 +1,4 @@
-// Package expectation tells whether the cache already shows what this process
+// Package expectation reports whether the cache already shows what this process
 // has written: a cache that lags behind must not be taken for a change that
 // another client made.
 package expectation

@@ -1,6 +1,7 @@
 // Package metrics holds the operator's metrics. Names of External Secrets
-// Operator are kept where dashboards rely on them; what is told of each object
-// is read from the cache when somebody asks, and costs nothing until then.
+// Operator are kept where dashboards rely on them; metrics of each
+// object are read from the cache when they are collected, and cost nothing until
+// then.
 package metrics
 
 import (
@@ -32,7 +33,7 @@ type Recorder struct {
 	last        *prometheus.GaugeVec
 	durations   *prometheus.HistogramVec
 	repairs     prometheus.Counter
-	parked      prometheus.Counter
+	deferred    prometheus.Counter
 	apiCalls    *prometheus.CounterVec
 	requests    *prometheus.CounterVec
 	requestTime *prometheus.HistogramVec
@@ -47,13 +48,13 @@ type Recorder struct {
 
 var _ prometheus.Collector = (*Recorder)(nil)
 
-// Certificates tells when the operator's certificates end; zero for what there
-// is not yet.
+// Certificates returns when the operator's certificates expire; zero for those
+// that do not exist yet.
 type Certificates interface {
 	Expires() (authority, own time.Time)
 }
 
-// New makes a meter that reads objects from a cache.
+// New returns a Recorder that reads objects from a cache.
 func New(reader client.Reader, certificates Certificates) *Recorder {
 	object := []string{"name", "namespace"}
 	condition := []string{"name", "namespace", "condition", "status"}
@@ -70,16 +71,16 @@ func New(reader client.Reader, certificates Certificates) *Recorder {
 			Name: "externalsecret_sync_calls_error", Help: "Syncs of an ExternalSecret that failed.",
 		}, object),
 		last: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "externalsecret_reconcile_duration", Help: "Time of an ExternalSecret's last sync, in nanoseconds. externalsecret_sync_duration_seconds has all of them.",
+			Name: "externalsecret_reconcile_duration", Help: "Duration of an ExternalSecret's last sync, in nanoseconds. externalsecret_sync_duration_seconds is the histogram of all syncs.",
 		}, object),
 		durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "externalsecret_sync_duration_seconds", Help: "Time of syncs, by what became of them: synced or failed.", Buckets: seconds,
+			Name: "externalsecret_sync_duration_seconds", Help: "Duration of syncs, by result: synced or failed.", Buckets: seconds,
 		}, []string{"result"}),
 		repairs: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "externalsecret_repairs_total", Help: "Targets that somebody else had changed or deleted, and that were set right.",
+			Name: "externalsecret_repairs_total", Help: "Targets that were repaired after another client had changed or deleted them.",
 		}),
-		parked: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "externalsecret_parked_total", Help: "Syncs that were put off because their store or provider had its share of the workers.",
+		deferred: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "externalsecret_deferred_total", Help: "Syncs that were deferred because their store or provider occupied its share of the workers.",
 		}),
 		apiCalls: prometheus.NewCounterVec(prometheus.CounterOpts{ //nolint:promlinter // the name is upstream's
 			Name: "externalsecret_provider_api_calls_count", Help: "Calls of providers, by SecretProvider, RPC and status, success or error.",
@@ -88,14 +89,14 @@ func New(reader client.Reader, certificates Certificates) *Recorder {
 			Name: "externalsecret_provider_requests_total", Help: "Calls of providers, by SecretProvider, RPC and gRPC code.",
 		}, []string{"provider", "method", "code"}),
 		requestTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "externalsecret_provider_request_duration_seconds", Help: "Time of calls of providers, by SecretProvider and RPC.", Buckets: seconds,
+			Name: "externalsecret_provider_request_duration_seconds", Help: "Duration of calls of providers, by SecretProvider and RPC.", Buckets: seconds,
 		}, []string{"provider", "method"}),
 		conditions: prometheus.NewDesc("externalsecret_status_condition", "1 where an ExternalSecret's condition has the status, else 0.", condition, nil),
 		stores:     prometheus.NewDesc("secretstore_status_condition", "1 where a SecretStore's condition has the status, else 0.", condition, nil),
 		clusters:   prometheus.NewDesc("clustersecretstore_status_condition", "1 where a ClusterSecretStore's condition has the status, else 0.", condition, nil),
 		fanOuts:    prometheus.NewDesc("clusterexternalsecret_status_condition", "1 where a ClusterExternalSecret's condition has the status, else 0.", condition, nil),
-		expiry:     prometheus.NewDesc("externalsecret_certificate_expiry_timestamp_seconds", "When a certificate of the operator's ends, in seconds since 1970: authority or client.", []string{"certificate"}, nil),
-		overdue:    prometheus.NewDesc("externalsecret_oldest_overdue_seconds", "How long the refresh that is overdue for longest has been so; 0 where none is.", nil, nil),
+		expiry:     prometheus.NewDesc("externalsecret_certificate_expiry_timestamp_seconds", "When a certificate of the operator expires, in seconds since 1970: authority or client.", []string{"certificate"}, nil),
+		overdue:    prometheus.NewDesc("externalsecret_oldest_overdue_seconds", "How long the oldest overdue refresh has been overdue; 0 if there is none.", nil, nil),
 	}
 }
 
@@ -115,11 +116,11 @@ func (m *Recorder) Synced(object types.NamespacedName, took time.Duration, faile
 	m.durations.WithLabelValues(result).Observe(took.Seconds())
 }
 
-// Repaired counts a target that was set right.
+// Repaired counts a target that was repaired.
 func (m *Recorder) Repaired() { m.repairs.Inc() }
 
-// Parked counts a sync that was put off.
-func (m *Recorder) Parked() { m.parked.Inc() }
+// Deferred counts a sync that was deferred.
+func (m *Recorder) Deferred() { m.deferred.Inc() }
 
 // Called counts a call of a provider.
 func (m *Recorder) Called(provider, method, code string, took time.Duration) {
@@ -142,7 +143,7 @@ func (m *Recorder) Forget(object types.NamespacedName) {
 
 func (m *Recorder) counted() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.calls, m.failures, m.last, m.durations, m.repairs, m.parked, m.apiCalls, m.requests, m.requestTime,
+		m.calls, m.failures, m.last, m.durations, m.repairs, m.deferred, m.apiCalls, m.requests, m.requestTime,
 	}
 }
 
@@ -178,8 +179,8 @@ func (m *Recorder) Collect(out chan<- prometheus.Metric) {
 	m.collectFanOuts(ctx, out)
 }
 
-// collectSecrets reads ExternalSecrets. A cache that is not filled yet has
-// nothing to tell.
+// collectSecrets reads ExternalSecrets. A cache that is not synced yet has
+// none.
 func (m *Recorder) collectSecrets(ctx context.Context, out chan<- prometheus.Metric) {
 	var list esv1.ExternalSecretList
 	if err := m.reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -192,7 +193,7 @@ func (m *Recorder) collectSecrets(ctx context.Context, out chan<- prometheus.Met
 		es := &list.Items[i]
 
 		for _, condition := range es.Status.Conditions {
-			tell(out, m.conditions, es.Name, es.Namespace, condition.Type, condition.Status)
+			emit(out, m.conditions, es.Name, es.Namespace, condition.Type, condition.Status)
 		}
 
 		oldest = max(oldest, plan.Overdue(es, m.now()))
@@ -206,7 +207,7 @@ func (m *Recorder) collectStores(ctx context.Context, out chan<- prometheus.Metr
 	if err := m.reader.List(ctx, &stores, client.UnsafeDisableDeepCopy); err == nil {
 		for i := range stores.Items {
 			for _, condition := range stores.Items[i].Status.Conditions {
-				tell(out, m.stores, stores.Items[i].Name, stores.Items[i].Namespace, condition.Type, condition.Status)
+				emit(out, m.stores, stores.Items[i].Name, stores.Items[i].Namespace, condition.Type, condition.Status)
 			}
 		}
 	}
@@ -215,7 +216,7 @@ func (m *Recorder) collectStores(ctx context.Context, out chan<- prometheus.Metr
 	if err := m.reader.List(ctx, &clusters, client.UnsafeDisableDeepCopy); err == nil {
 		for i := range clusters.Items {
 			for _, condition := range clusters.Items[i].Status.Conditions {
-				tell(out, m.clusters, clusters.Items[i].Name, "", condition.Type, condition.Status)
+				emit(out, m.clusters, clusters.Items[i].Name, "", condition.Type, condition.Status)
 			}
 		}
 	}
@@ -229,13 +230,13 @@ func (m *Recorder) collectFanOuts(ctx context.Context, out chan<- prometheus.Met
 
 	for i := range list.Items {
 		for _, condition := range list.Items[i].Status.Conditions {
-			tell(out, m.fanOuts, list.Items[i].Name, "", condition.Type, condition.Status)
+			emit(out, m.fanOuts, list.Items[i].Name, "", condition.Type, condition.Status)
 		}
 	}
 }
 
-// tell gives both statuses of a condition: a dashboard asks for either.
-func tell(out chan<- prometheus.Metric, desc *prometheus.Desc, name, namespace, condition string, is metav1.ConditionStatus) {
+// emit emits both statuses of a condition: dashboards query either.
+func emit(out chan<- prometheus.Metric, desc *prometheus.Desc, name, namespace, condition string, is metav1.ConditionStatus) {
 	for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse} {
 		value := 0.0
 		if status == is {

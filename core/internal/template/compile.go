@@ -161,7 +161,7 @@ func (w *rewriter) command(cmd *parse.CommandNode, depth int) {
 	}
 }
 
-// argument is a node as it stands where a value is needed.
+// argument is a node in a place where a value is needed.
 func (w *rewriter) argument(node parse.Node, depth int) parse.Node {
 	access := w.access(node, depth)
 	if access == nil {

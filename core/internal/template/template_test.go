@@ -164,7 +164,7 @@ func TestCheck(t *testing.T) {
 
 const canary = "canary-3f9c17e2-Wert"
 
-// leaks says whether an error holds a part of the canary.
+// leaks reports whether an error holds a part of the canary.
 func leaks(err error) bool {
 	text := strings.ToLower(err.Error())
 

@@ -30,7 +30,7 @@ const (
 	// Namespaces that failed are tried again at these intervals.
 	shortestRetry = time.Second
 	longestRetry  = 7 * time.Minute
-	// An ExternalSecret that somebody else keeps changing is set right at
+	// An ExternalSecret that another client keeps changing is repaired at
 	// these.
 	shortestRepair = time.Second
 	longestRepair  = time.Minute
@@ -107,7 +107,7 @@ func (r *Reconciler) releaseNamespaces(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// namespaces reads metadata from the cache. Nobody may change it.
+// namespaces reads metadata from the cache. It must not be changed.
 func (r *Reconciler) namespaces(ctx context.Context, options ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
@@ -125,7 +125,7 @@ func (r *Reconciler) namespaces(ctx context.Context, options ...client.ListOptio
 }
 
 // children reads, by namespace, the ExternalSecrets that a
-// ClusterExternalSecret controls, whatever their names. Nobody may change them.
+// ClusterExternalSecret controls, whatever their names. They must not be changed.
 func (r *Reconciler) children(ctx context.Context, uid types.UID) (map[string][]*esv1.ExternalSecret, error) {
 	var list esv1.ExternalSecretList
 	if err := r.client.List(ctx, &list, client.MatchingFields{indexOwner: string(uid)}, client.UnsafeDisableDeepCopy); err != nil {
@@ -190,7 +190,7 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 		return reconcile.Result{}, ctx.Err()
 	}
 
-	round.learn(ctx, tasks)
+	round.finish(ctx, tasks)
 
 	if err := r.report(ctx, ces, record, func() { summarize(ces, want.name, tasks, record.pause) }); err != nil {
 		return reconcile.Result{}, err
@@ -202,11 +202,11 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 // task is what is to be done in one namespace, and what became of it.
 type task struct {
 	namespace *metav1.PartialObjectMetadata
-	// matches tells whether the namespace should have an ExternalSecret.
+	// matches reports whether the namespace should have an ExternalSecret.
 	matches bool
 	// current is the ExternalSecret that is there.
 	current *esv1.ExternalSecret
-	// writes tells whether it has to be written.
+	// writes reports whether it has to be written.
 	writes bool
 	// removes lists those that are not wanted any more.
 	removes []*esv1.ExternalSecret
@@ -218,11 +218,11 @@ type task struct {
 	// from an earlier try.
 	failure error
 	held    bool
-	// gone tells that the namespace does not count any more.
+	// gone means that the namespace does not count any more.
 	gone bool
 }
 
-// do does what is planned. Each namespace stands for itself.
+// do does what is planned. Namespaces do not affect each other.
 func (r *Reconciler) do(ctx context.Context, want *child, t *task) {
 	var errs []error
 
@@ -361,10 +361,10 @@ func (r *round) compare(ctx context.Context, t *task) error {
 		return nil
 	}
 
-	// Two who undo each other's work must not do so at full speed.
+	// Two controllers that undo each other's writes must not do so at full speed.
 	if last.wrote(r.want.digest) {
 		if wait := last.repairs.Wait(now); wait > 0 {
-			t.failure = &blockedError{fmt.Sprintf("ExternalSecret %q is changed or deleted by somebody else again and again: it is set right at growing intervals", r.want.name)}
+			t.failure = &blockedError{fmt.Sprintf("ExternalSecret %q is changed or deleted by another client again and again: it is repaired at growing intervals", r.want.name)}
 			r.soon(wait)
 
 			return nil
@@ -376,7 +376,7 @@ func (r *round) compare(ctx context.Context, t *task) error {
 	return nil
 }
 
-// occupied finds somebody else's ExternalSecret in the cache.
+// occupied finds an ExternalSecret of another owner in the cache.
 func (r *round) occupied(ctx context.Context, t *task) error {
 	found := &esv1.ExternalSecret{}
 
@@ -391,7 +391,7 @@ func (r *round) occupied(ctx context.Context, t *task) error {
 }
 
 // forgetOthers drops what is kept of namespaces that do not match any more: an
-// ExternalSecret that comes back there is nobody's doing.
+// ExternalSecret that comes back there was not changed by another client.
 func (r *round) forgetOthers(tasks []*task) {
 	match := make(map[string]bool, len(tasks))
 	for _, t := range tasks {
@@ -405,8 +405,8 @@ func (r *round) forgetOthers(tasks []*task) {
 	}
 }
 
-// learn remembers what became of a round, and decides when the next one is.
-func (r *round) learn(ctx context.Context, tasks []*task) {
+// finish records the results of a round, and decides when the next one is.
+func (r *round) finish(ctx context.Context, tasks []*task) {
 	failed, tried := false, false
 
 	for _, t := range tasks {

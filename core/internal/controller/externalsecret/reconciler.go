@@ -32,19 +32,19 @@ import (
 )
 
 const (
-	// staleRetry is how soon an object is looked at again when the cache lags
+	// staleRetry is how soon an object is reconciled again when the cache lags
 	// behind this process's own writes.
 	staleRetry = 100 * time.Millisecond
-	// parkedRetry is how soon an object that waits for a busy store is looked
-	// at again in any case; usually it is woken before.
-	parkedRetry = time.Minute
-	// pendingRetry is how soon an object is looked at again whose target or
+	// deferredRetry is how soon an object that waits for a busy store is reconciled
+	// in any case; usually it is woken before.
+	deferredRetry = time.Minute
+	// pendingRetry is how soon an object is reconciled again whose target or
 	// templates are not known yet; usually it is woken before.
 	pendingRetry = 10 * time.Second
-	// missingRetry is how soon a target that others have to make is looked for
+	// missingRetry is how soon a target that another client has to create is looked for
 	// again, where its kind is not watched.
 	missingRetry = 30 * time.Second
-	// A target that somebody else keeps changing is repaired at these
+	// A target that another client keeps changing is repaired at these
 	// intervals.
 	shortestRepair = time.Second
 	longestRepair  = 5 * time.Minute
@@ -56,7 +56,7 @@ type Options struct {
 	Class string
 	// Concurrent syncs.
 	Concurrent int
-	// MemoryBytes bounds what is remembered of what stores answered.
+	// MemoryBytes bounds the values that stores returned last and that are kept.
 	MemoryBytes int
 	// GenericTargets allows targets that are no Secrets.
 	GenericTargets bool
@@ -73,7 +73,7 @@ type Dependencies struct {
 	Generators generator.Resolvers
 	// Renderer of targets.
 	Renderer *render.Renderer
-	// Reporter of what became of a sync.
+	// Reporter of the results of syncs.
 	Reporter *report.Reporter
 	// Metrics of syncs.
 	Metrics *metrics.Recorder
@@ -94,9 +94,9 @@ type Reconciler struct {
 	records *records.Map[types.NamespacedName, record]
 	memory  *fetch.Memory
 	busy    *admission.Limiter[types.NamespacedName]
-	// writing are the refreshes that are being written.
+	// writing are the refreshes that write their targets now.
 	writing chan struct{}
-	queue   *urgentQueue
+	queue   *controllerQueue
 	now     func() time.Time
 }
 
@@ -109,18 +109,18 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
 		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
-		queue:        &urgentQueue{},
+		queue:        &controllerQueue{},
 		now:          time.Now,
 	}
 	r.records = records.New(r.newRecord)
 	r.stores = watch.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
-	r.busy = admission.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
+	r.busy = admission.New(options.Concurrent, func(name types.NamespacedName, priority int) { r.queue.add(priority, name) })
 
 	return r
 }
 
-// attempt is what is known of one ExternalSecret while it is looked at.
-type attempt struct {
+// syncContext is what is known of one ExternalSecret while it is reconciled.
+type syncContext struct {
 	es     *esv1.ExternalSecret
 	name   types.NamespacedName
 	record *record
@@ -139,21 +139,22 @@ type attempt struct {
 	began time.Time
 	// entered says that it has asked for a place among those who read.
 	entered bool
-	// mark is what notices had told of when the stores were read.
+	// mark is what had been reported when the stores were read.
 	mark watch.Mark
 }
 
 // version of what the stores' answers depend on.
-func (s *attempt) version() string {
+func (s *syncContext) version() string {
 	return fmt.Sprintf("%s/%d/%s", s.es.UID, s.es.Generation, s.dependencies)
 }
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	s := &attempt{name: request.NamespacedName, began: r.now()}
+	s := &syncContext{name: request.NamespacedName, began: r.now()}
 	result, err := r.reconcile(ctx, s)
 
-	// What was woken because a place is free and does not take it must say so.
+	// An object that was woken because its store has room, and does not read, must
+	// cancel that.
 	if !s.entered {
 		r.busy.Cancel(s.name)
 	}
@@ -161,7 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Result, error) {
+func (r *Reconciler) reconcile(ctx context.Context, s *syncContext) (reconcile.Result, error) {
 	es := &esv1.ExternalSecret{}
 
 	if err := r.Client.Get(ctx, s.name, es); err != nil {
@@ -203,7 +204,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	if r.watch(s) {
+	if r.subscribe(s) {
 		s.record.stores.Close()
 
 		return r.waiting(ctx, s)
@@ -213,27 +214,27 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
-	r.listen(s)
+	r.subscribeStores(s)
 
 	due := plan.Decide(es, r.state(s))
 	if due.Now {
 		return r.sync(ctx, s, due)
 	}
 
-	// What failed since the last sync is over. Where a sync window holds back
-	// what would find out, nobody knows.
+	// What failed since the last sync is over. That is not known where a sync
+	// window holds back the refresh.
 	if !due.Held {
 		s.record.failures = newFailures()
 
-		err = r.Reporter.Stands(ctx, es)
+		err = r.Reporter.Recovered(ctx, es)
 	}
 
 	return again(es, due.Again()), err
 }
 
-// unknown deals with something that could not be looked at: what is not known
-// yet brings the object back when it is.
-func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
+// unknown handles the error of something that could not be read: what is not known
+// yet enqueues the object when it is.
+func (r *Reconciler) unknown(ctx context.Context, s *syncContext, err error) (reconcile.Result, error) {
 	if errors.Is(err, objectwatch.ErrPending) {
 		return again(s.es, pendingRetry), nil
 	}
@@ -250,16 +251,16 @@ func (r *Reconciler) writer(es *esv1.ExternalSecret) apply.Writer {
 	return r.manifests
 }
 
-// again lets an object come back, as one that nobody waits for, unless it was
-// never synced.
+// again reconciles an object after a while, with the priority of a periodic
+// refresh unless it was never synced.
 func again(es *esv1.ExternalSecret, after time.Duration) reconcile.Result {
-	priority := urgency(es, periodic)
+	priority := priorityOf(es, periodic)
 
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
 
 // state is what is known of the target and what it is made from.
-func (r *Reconciler) state(s *attempt) plan.State {
+func (r *Reconciler) state(s *syncContext) plan.State {
 	intact := s.target.Intact(s.es, s.current)
 	// Where the stores had nothing, no target is missed.
 	if s.current == nil && s.es.Status.Binding == nil && !s.es.Status.RefreshTime.IsZero() {
@@ -277,7 +278,7 @@ func (r *Reconciler) state(s *attempt) plan.State {
 
 // skip leaves an ExternalSecret to another operator where one of its stores
 // does.
-func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
+func (r *Reconciler) skip(ctx context.Context, s *syncContext) (bool, error) {
 	for _, reference := range plan.Stores(s.es) {
 		if class := s.stores[reference].Class; class != "" && class != r.options.Class {
 			return true, r.Reporter.Skipped(ctx, s.es, reference.String(), class)
@@ -287,9 +288,9 @@ func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
 	return false, nil
 }
 
-// watch has everything watched that the ExternalSecret names, and tells whether
-// its target has to come into being by somebody else's hand.
-func (r *Reconciler) watch(s *attempt) (waits bool) {
+// subscribe watches the objects that the ExternalSecret names, and reports whether
+// its target has to be created by another client.
+func (r *Reconciler) subscribe(s *syncContext) (waits bool) {
 	var keys []objectwatch.Key
 
 	for _, object := range plan.Objects(s.es) {
@@ -306,10 +307,10 @@ func (r *Reconciler) watch(s *attempt) (waits bool) {
 	return waits
 }
 
-// listen has the stores watched whose backends tell of changes, for an
+// subscribeStores watches the stores whose backends report changes, for an
 // ExternalSecret that refreshes at all. A store that cannot be watched now is
 // read by the interval.
-func (r *Reconciler) listen(s *attempt) {
+func (r *Reconciler) subscribeStores(s *syncContext) {
 	var sources []watch.Source
 
 	if plan.Refreshes(s.es) {
@@ -347,9 +348,9 @@ func keysOf(batch plan.Batch) []string {
 	return keys
 }
 
-// waiting tells that the target does not exist. A Secret's coming is watched;
-// other kinds are looked for.
-func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result, error) {
+// waiting reports that the target does not exist. The creation of a Secret is
+// watched; other kinds are polled.
+func (r *Reconciler) waiting(ctx context.Context, s *syncContext) (reconcile.Result, error) {
 	s.record.failures = newFailures()
 
 	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target); err != nil {
@@ -367,7 +368,7 @@ func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result,
 
 // dependOn reads the objects that templates are read from, and digests what
 // they and the stores are at present.
-func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
+func (r *Reconciler) dependOn(ctx context.Context, s *syncContext) error {
 	var revisions []string
 
 	for reference, snapshot := range s.stores {
@@ -405,7 +406,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 }
 
 // sync does what is due.
-func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconcile.Result, error) {
+func (r *Reconciler) sync(ctx context.Context, s *syncContext, due plan.Due) (reconcile.Result, error) {
 	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
 
 	if due.Repair {
@@ -423,9 +424,9 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	switch {
 	case errors.Is(err, errBusy):
-		r.Metrics.Parked()
+		r.Metrics.Deferred()
 
-		return again(s.es, parkedRetry), nil
+		return again(s.es, deferredRetry), nil
 	case err != nil:
 		return r.failed(ctx, s, err)
 	}
@@ -496,7 +497,7 @@ var errBusy = errors.New("the store or its provider is busy")
 // values gives the value of each entry of the plan: what was fetched last,
 // where only the target has to be repaired, or what the stores say now. began
 // is when they were asked.
-func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (values []render.Value, began time.Time, err error) {
+func (r *Reconciler) values(ctx context.Context, s *syncContext, due plan.Due) (values []render.Value, began time.Time, err error) {
 	last := r.memory.Recall(s.name, s.version())
 	if due.Repair && last != nil {
 		return fetch.Values(s.plan, last), time.Time{}, nil
@@ -504,7 +505,7 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 	opened := r.fetcher.Open(s.plan, s.stores, s.es.Namespace)
 
-	priority := urgency(s.es, changed)
+	priority := priorityOf(s.es, changed)
 	if due.Periodic {
 		priority = periodic
 	}
@@ -533,9 +534,9 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 // since is the time before which others must not have begun a read that this one
 // takes the answer of: what they read may be older than what is asked for. That
-// is when the backend told of a change, when the ExternalSecret was made, in
-// whole seconds, and, where somebody has changed it since, this look at it.
-func (s *attempt) since(due plan.Due) time.Time {
+// is when the backend reported a change, when the ExternalSecret was created, in
+// whole seconds, and, where a user has changed it since, the start of this sync.
+func (s *syncContext) since(due plan.Due) time.Time {
 	since := s.mark.Reported
 
 	later := func(other time.Time) {
@@ -573,8 +574,8 @@ func (r *Reconciler) flows(flows []store.Flow) []admission.Flow {
 
 // write makes the target be what was rendered, or, where the stores have
 // nothing, what the deletion policy says.
-func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
-	switch target.Fate() {
+func (r *Reconciler) write(ctx context.Context, s *syncContext, target *render.Target, result *report.Sync) (err error) {
+	switch target.Action() {
 	case render.Deleted:
 		// Also where an operator that died has deleted it already.
 		result.Deleted = true
@@ -591,7 +592,7 @@ func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Targe
 
 // failed reports a failure and decides when to try again: soon, with growing
 // pauses, unless only a change of an object can help.
-func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (reconcile.Result, error) {
+func (r *Reconciler) failed(ctx context.Context, s *syncContext, failure error) (reconcile.Result, error) {
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err()
 	}
@@ -616,7 +617,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 	s.record.wrote(s.es, "", r.now())
 
 	if pause == 0 {
-		// Watches tell of every change that can help; this is for what they
+		// Watches report every change that can help; this is for what they
 		// may have missed.
 		pause = longestRetry
 	}
@@ -624,7 +625,7 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 	return again(s.es, pause), nil
 }
 
-// permanent tells whether only a change of an object can end a failure.
+// permanent reports whether only a change of an object can end a failure.
 func permanent(failure error) bool {
 	var (
 		unread    *fetch.Error

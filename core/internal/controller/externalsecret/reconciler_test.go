@@ -53,8 +53,8 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 		t.Fatal("an empty lane is full")
 	}
 
-	for name, urgency := range map[string]int{"gone": first, "next": changed} {
-		if _, ok := r.busy.TryAcquire(named(name), urgency, flows); ok {
+	for name, priority := range map[string]int{"gone": first, "next": changed} {
+		if _, ok := r.busy.TryAcquire(named(name), priority, flows); ok {
 			t.Fatal("a full lane has room")
 		}
 	}
@@ -104,7 +104,7 @@ func TestAFormerTargetIsNotForgotten(t *testing.T) {
 	} {
 		es := &esv1.ExternalSecret{Status: esv1.ExternalSecretStatus{Binding: c.binding}}
 		r := New(Dependencies{}, Options{})
-		s := &attempt{es: es, target: left{}, current: es, record: &record{stores: r.stores.Subscribe(types.NamespacedName{})}, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
+		s := &syncContext{es: es, target: left{}, current: es, record: &record{stores: r.stores.Subscribe(types.NamespacedName{})}, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
 
 		if got := r.state(s).Intact; got != c.want {
 			t.Errorf("%s: intact = %t", c.why, got)
@@ -136,7 +136,7 @@ func TestSince(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			s := &attempt{began: c.began, mark: watch.Mark{Reported: c.told}, es: &esv1.ExternalSecret{
+			s := &syncContext{began: c.began, mark: watch.Mark{Reported: c.told}, es: &esv1.ExternalSecret{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
 				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
 			}}

@@ -66,7 +66,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 
 	controlled := builder.ControllerManagedBy(mgr).
 		Named("externalsecret").
-		Watches(&esv1.ExternalSecret{}, byUrgency{}, builder.WithPredicates(predicate.Or(
+		Watches(&esv1.ExternalSecret{}, byPriority{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
 			predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetDeletionTimestamp() != nil }),
 		))).
@@ -125,19 +125,19 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 // StoreRecovered syncs again what refers to a store that answers again.
 func (r *Reconciler) StoreRecovered(selector store.Selector) {
 	for _, es := range r.selected(context.Background(), selector) {
-		r.queue.add(urgency(es, periodic), client.ObjectKeyFromObject(es))
+		r.queue.add(priorityOf(es, periodic), client.ObjectKeyFromObject(es))
 	}
 }
 
-// enqueue puts ExternalSecrets into the queue to which something has happened
-// that no watch of the cache tells of.
+// enqueue enqueues ExternalSecrets after a change that no watch of the cache
+// reports.
 func (r *Reconciler) enqueue(otherwise int, names ...types.NamespacedName) {
 	for _, name := range names {
 		es := &esv1.ExternalSecret{}
 		// One that is gone need not be looked at, and a cache that cannot be read
 		// has been stopped.
 		if err := r.Client.Get(context.Background(), name, es); err == nil {
-			r.queue.add(urgency(es, otherwise), name)
+			r.queue.add(priorityOf(es, otherwise), name)
 		}
 	}
 }
@@ -239,12 +239,12 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []*esv1
 	return append(found, former)
 }
 
-// settled tells whether a target is as the operator left it.
+// settled reports whether a target is as the operator left it.
 func (r *Reconciler) settled(es *esv1.ExternalSecret, object client.Object) bool {
 	return r.writer(es).Intact(es, object)
 }
 
-// list gives ExternalSecrets as they stand in the cache.
+// list returns ExternalSecrets of the cache, which must not be changed.
 func (r *Reconciler) list(ctx context.Context, options ...client.ListOption) []*esv1.ExternalSecret {
 	var list esv1.ExternalSecretList
 	// A cache that cannot be read has been stopped.

@@ -128,7 +128,7 @@ func secretName(registration *v2alpha1.SecretProvider, endpoint providerclient.E
 	}
 
 	if name.Namespace == "" {
-		return name, errors.New("cannot tell the provider's namespace from its address, which is not that of a Service: set spec.tls.certificateSecretRef.namespace")
+		return name, errors.New("cannot determine the provider's namespace from its address, which is not that of a Service: set spec.tls.certificateSecretRef.namespace")
 	}
 
 	return name, nil

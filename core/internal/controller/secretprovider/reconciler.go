@@ -127,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		unissued error
 	)
 
-	// Without an identity of the operator's making somebody else issues it.
+	// Without an identity that the operator issues, another issuer does.
 	if endpoint.Trust.Identity != "" {
 		renew, unissued = r.certificates.ensure(ctx, registration, endpoint)
 	}
@@ -217,7 +217,7 @@ func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProv
 	}
 }
 
-// closeUnregistered closes connections that no registration stands for any
+// closeUnregistered closes connections that no registration has any
 // more.
 func (r *Reconciler) closeUnregistered(ctx context.Context) {
 	var list v2alpha1.SecretProviderList
@@ -287,7 +287,7 @@ func failed(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// registered tells whether a registration lets its provider serve a kind.
+// registered reports whether a registration lets its provider serve a kind.
 func registered(registration *v2alpha1.SecretProvider, kind *pb.Kind) bool {
 	return len(registration.Spec.Kinds) == 0 || slices.ContainsFunc(registration.Spec.Kinds, func(allowed v2alpha1.ProviderKind) bool {
 		return allowed.Kind == kind.GetKind() && allowed.Version() == kind.GetApiVersion()

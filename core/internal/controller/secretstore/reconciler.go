@@ -182,7 +182,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// skip says in a store that nobody has looked at that it waits for another
+// skip reports in a store without a status of another operator that it waits for that
+// operator
 // operator. What that one writes is left alone.
 func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, record *record, class string) error {
 	ready := s.Ready()

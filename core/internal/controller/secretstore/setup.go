@@ -144,7 +144,7 @@ func (r *Reconciler) ofRegistration(ctx context.Context, object client.Object) [
 }
 
 // storesOf lists the stores of a kind that options select, and of these the ones
-// that concern tells; a nil one tells all.
+// that concern accepts; a nil one accepts all.
 func storesOf(ctx context.Context, reader client.Reader, kind string, concern func(*resolver.Store) bool, options ...client.ListOption) []reconcile.Request {
 	var stores []*resolver.Store
 

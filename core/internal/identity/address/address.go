@@ -30,7 +30,7 @@ const maxLength = 1024
 
 var dnsName = regexp.MustCompile(`^[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?(\.[a-z0-9_]([-a-z0-9_]*[a-z0-9_])?)*$`)
 
-// errForms tells what an address may look like.
+// errForms lists the forms of an address.
 var errForms = errors.New("use dns:///host:port, host:port, https://host:port, unix:///path or http+unix:///path")
 
 // Parse reads an address. http:// is refused: secrets travel over TLS only.
@@ -113,7 +113,7 @@ func (a Address) String() string {
 	return "dns:///" + net.JoinHostPort(a.Host, strconv.Itoa(int(a.Port)))
 }
 
-// Socket tells whether the address is a unix socket.
+// Socket reports whether the address is a unix socket.
 func (a Address) Socket() bool { return a.Path != "" }
 
 // ServiceNamespace gives the namespace of a Kubernetes Service's address,
@@ -127,7 +127,7 @@ func (a Address) ServiceNamespace() string {
 	return ""
 }
 
-// Within tells whether the socket lies below a folder.
+// Within reports whether the socket lies below a folder.
 func (a Address) Within(dir string) bool {
 	dir = path.Clean(dir)
 

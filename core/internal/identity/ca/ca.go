@@ -93,7 +93,7 @@ func New(c client.Client, options Options) *Authority {
 }
 
 // Changed gets an event when the bundle changes: certificates that were handed
-// out must be handed out anew. Events that nobody has taken yet are one.
+// out must be distributed again. Events that have not been received yet are merged.
 func (a *Authority) Changed() <-chan event.GenericEvent { return a.changed }
 
 // NeedLeaderElection says that only the leader issues.
@@ -124,7 +124,7 @@ func (a *Authority) Ensure(ctx context.Context) error {
 }
 
 func (a *Authority) ensureLocked(ctx context.Context) error {
-	// Whoever shakes hands meanwhile waits for this.
+	// Handshakes wait for this meanwhile.
 	ctx, cancel := context.WithTimeout(ctx, ensureTimeout)
 	defer cancel()
 
@@ -171,7 +171,7 @@ func (a *Authority) ensureLocked(ctx context.Context) error {
 	before := a.state
 	a.state = wanted
 
-	// What another authority has signed may be accepted by nobody any more.
+	// What another authority has signed may not be accepted by any provider any more.
 	if before != nil && !before.active.cert.Equal(wanted.active.cert) {
 		a.own = nil
 	}
@@ -258,7 +258,7 @@ func (a *Authority) ClientTLS(ctx context.Context) (*tls.Certificate, *x509.Cert
 	return a.own, pool, nil
 }
 
-// Expires tells when the authority and the operator's own certificate end; zero
+// Expires returns when the authority and the operator's own certificate expire; zero
 // for what there is not yet.
 func (a *Authority) Expires() (authority, own time.Time) {
 	a.mu.Lock()

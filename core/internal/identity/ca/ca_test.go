@@ -30,7 +30,7 @@ func newAuthority(t *testing.T) (*Authority, *clock, client.Client) {
 	return New(c, Options{Namespace: "eso", Now: now.Now}), now, c
 }
 
-// verified tells whether a provider's certificate is accepted by the
+// verified reports whether a provider's certificate is accepted by the
 // operator's pool, and the operator's by the provider's bundle.
 func verified(t *testing.T, a *Authority, server *ServerCertificate, now time.Time) {
 	t.Helper()

@@ -48,7 +48,7 @@ type Authorities struct {
 	System bool
 }
 
-// Base tells whether another trust differs from this one only in what a store
+// Base reports whether another trust differs from this one only in what a store
 // may choose: the certificate that is shown, or SPIFFE identities.
 func (t Trust) Base(other Trust) bool {
 	other.Certificate, other.SPIFFE, other.ServerID, other.OwnDomain = t.Certificate, t.SPIFFE, t.ServerID, t.OwnDomain

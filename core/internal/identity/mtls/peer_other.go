@@ -10,5 +10,5 @@ import (
 
 // peerUID refuses: who is at the other end is asked of Linux only.
 func peerUID(net.Conn) (int, error) {
-	return 0, fmt.Errorf("cannot tell the unix socket's peer on %s", runtime.GOOS)
+	return 0, fmt.Errorf("cannot identify the peer of a unix socket on %s", runtime.GOOS)
 }

@@ -150,7 +150,7 @@ func (s *Source) certificate(ctx context.Context, name types.NamespacedName) (*t
 
 	pair, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
-		// The library's text tells of forms, such as a missing block, and holds
+		// The library's text describes formats, such as a missing block, and holds
 		// no byte of the key.
 		return nil, fmt.Errorf("cannot use the client certificate in Secret %q of namespace %q: %w", name.Name, name.Namespace, err)
 	}

@@ -65,7 +65,7 @@ func (t *transport) OverrideServerName(string) error {
 	return errors.New("cannot override the server name")
 }
 
-// socket lets a unix socket's peer in by its user, which the kernel tells.
+// socket authenticates the peer of a unix socket by its user, which the kernel reports.
 type socket struct{ peer int }
 
 var _ credentials.TransportCredentials = (*socket)(nil)
@@ -84,7 +84,7 @@ func (s *socket) ClientHandshake(_ context.Context, _ string, conn net.Conn) (ne
 	}
 
 	if uid != s.peer {
-		return nil, nil, fmt.Errorf("the process at the unix socket runs as user %d, not as %d, which the operator's --provider-socket-uid wants", uid, s.peer)
+		return nil, nil, fmt.Errorf("the process at the unix socket runs as user %d, not as %d, which the operator's --provider-socket-uid requires", uid, s.peer)
 	}
 
 	return conn, peerInfo{credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil

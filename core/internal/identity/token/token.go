@@ -38,10 +38,10 @@ type Identity struct {
 	Audience string
 }
 
-// Own tells whether it is the operator's own ServiceAccount.
+// Own reports whether it is the operator's own ServiceAccount.
 func (i Identity) Own() bool { return i.Name == "" }
 
-// None tells whether no token is wanted.
+// None reports whether calls carry no token.
 func (i Identity) None() bool { return i == Identity{} }
 
 // String names the ServiceAccount for people.
@@ -95,7 +95,7 @@ func (s *Source) Token(ctx context.Context, who Identity) (string, error) {
 }
 
 // Forget drops a token that a provider has refused, unless there is another one
-// already: the ServiceAccount may have been made anew.
+// already: the ServiceAccount may have been created again.
 func (s *Source) Forget(who Identity, refused string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -271,7 +271,7 @@ func (s *Source) harmless(ctx context.Context, token string) error {
 	case err == nil, apierrors.IsForbidden(err):
 		return errPowerful
 	default:
-		return fmt.Errorf("cannot tell whether the API server accepts it: %w", err)
+		return fmt.Errorf("cannot determine whether the API server accepts it: %w", err)
 	}
 }
 
@@ -287,7 +287,7 @@ func (s *Source) myself(ctx context.Context) (Identity, error) {
 
 	review, err := s.clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
-		return Identity{}, fmt.Errorf("cannot tell the operator's own ServiceAccount: %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the operator's own ServiceAccount: %w", err)
 	}
 
 	user := review.Status.UserInfo.Username

@@ -1,6 +1,6 @@
-// Package circuit keeps what has failed from being asked again by everybody who
-// wants it: after failures, one caller at a time finds out whether it is well
-// again, at growing intervals, and all others get the last error at once.
+// Package circuit implements circuit breakers: after failures, one call at a time
+// probes whether the callee has recovered, at growing intervals, and all others
+// fail with the last error at once.
 package circuit
 
 import (
@@ -61,7 +61,7 @@ func New[E error](shortest, longest time.Duration, closed func(name string)) *Br
 	return &Breakers[E]{shortest: shortest, longest: longest, now: time.Now, closed: closed, byName: map[string]*breaker[E]{}}
 }
 
-// Allow tells whether a call may be made. Where it may, done must be called
+// Allow reports whether a call may be made. Where it may, done must be called
 // with what became of it. Where it may not, last is the error that opened the
 // circuit, and after is when to ask again.
 func (b *Breakers[E]) Allow(name string) (done func(Verdict, E), last E, after time.Duration) {
@@ -132,7 +132,7 @@ func (b *Breakers[E]) done(name string, c *breaker[E], probe bool, verdict Verdi
 	c.last = err
 }
 
-// sweep forgets what nobody uses.
+// sweep removes circuits that are not used.
 func (b *Breakers[E]) sweep(now time.Time) {
 	if now.Sub(b.swept) < forgotten {
 		return

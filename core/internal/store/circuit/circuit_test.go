@@ -20,7 +20,7 @@ func clock(closed func(string)) (*Breakers[failure], *time.Time) {
 	return b, &now
 }
 
-// call makes a call and tells whether it was let through.
+// call makes a call and reports whether it was let through.
 func call(b *Breakers[failure], verdict Verdict) bool {
 	done, _, _ := b.Allow("x")
 	if done == nil {

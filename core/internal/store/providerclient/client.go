@@ -29,7 +29,7 @@ const (
 	maxKinds      = 256
 	maxAPIVersion = 317
 	maxKindName   = 63
-	// maxWarnings of a validation are told.
+	// maxWarnings of a validation are reported.
 	maxWarnings = 10
 	// maxKeys bounds the keys of one map answer.
 	maxKeys = 10000
@@ -115,8 +115,8 @@ func (c *Client) identified(ctx context.Context, requestID string) (with context
 	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), bearer, nil
 }
 
-// failed makes the failure of a call an Error. A token that was refused is got
-// anew for the next call.
+// failed makes the failure of a call an Error. A token that was refused is
+// replaced for the next call.
 func (c *Client) failed(requestID, shown string, err error) *store.Error {
 	typed := callError(c.endpoint, requestID, err)
 	if typed.Reason == pb.ReasonCallerRefused && !c.who.None() {
@@ -305,7 +305,7 @@ func (c *Client) readBatch(ctx context.Context, call *pb.CallContext, reads []Re
 	return match(call.GetRequestId(), reads, response.GetResults())
 }
 
-// match puts answers to questions, and refuses answers that nobody asked for.
+// match assigns results to reads, and refuses results that were not asked for.
 func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]store.Result, error) {
 	if len(answers) != len(reads) {
 		return nil, breach(requestID, "%d results to %d reads", len(answers), len(reads))
@@ -346,7 +346,7 @@ func match(requestID string, reads []Read, answers []*pb.SecretResult) ([]store.
 			}
 		case *pb.SecretResult_NotModified:
 			if reads[i].KnownRevision == "" || reads[i].KnownRevision != answer.GetRevision() {
-				return nil, breach(requestID, "that revision %q is not modified, which nobody has", clean(answer.GetRevision()))
+				return nil, breach(requestID, "that revision %q is not modified, which was not sent", clean(answer.GetRevision()))
 			}
 
 			results[i].NotModified = true

@@ -21,7 +21,7 @@ type Endpoint struct {
 	PerSecond int
 }
 
-// serves tells whether another endpoint is this one as a store may vary it.
+// serves reports whether another endpoint is this one as a store may vary it.
 func (e Endpoint) serves(other Endpoint) bool {
 	if !e.Trust.Base(other.Trust) {
 		return false
@@ -32,11 +32,11 @@ func (e Endpoint) serves(other Endpoint) bool {
 	return e == other
 }
 
-// served is what limits hold for, whoever the operator shows itself as.
+// served is what limits apply to, whatever identity the operator uses.
 type served struct {
 	name    string
 	address address.Address
-	// The limits themselves: changed ones begin anew.
+	// The limits themselves: changed ones start again.
 	maxConcurrent, perSecond int
 }
 

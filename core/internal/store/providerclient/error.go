@@ -98,7 +98,7 @@ func describe(e *store.Error, endpoint Endpoint) {
 	}
 }
 
-// cause unwraps what gRPC says about a connection: the reason stands last, in
+// cause unwraps what gRPC says about a connection: the reason comes last, in
 // quotes, behind the layers that have passed it on.
 func cause(text string) string {
 	if at := strings.LastIndex(text, "desc = "); at >= 0 {

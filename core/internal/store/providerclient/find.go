@@ -68,7 +68,7 @@ func (c *Client) Find(ctx context.Context, call *pb.CallContext, find store.Find
 	return found, nil
 }
 
-// collect reads a stream to its end, and refuses what nobody asked for.
+// collect reads a stream to its end, and refuses what was not asked for.
 func collect(requestID string, limit int, next func() (*pb.FindSecretsResponse, error)) (map[string][]byte, error) {
 	found, size := map[string][]byte{}, 0
 

@@ -47,7 +47,7 @@ const serviceConfig = `{
   }]
 }`
 
-// Called is told of each call: the provider's name, or its address where it has
+// Called is called after each call: the provider's name, or its address where it has
 // none, the RPC, the gRPC code, and how long it took.
 type Called func(provider, method, code string, took time.Duration)
 
@@ -65,7 +65,7 @@ type Options struct {
 	Tokens Tokens
 	// UserAgent of the operator.
 	UserAgent string
-	// Called is told of each call; may be nil.
+	// Called is called after each call; may be nil.
 	Called Called
 	// Dial connects to providers; nil dials the network. A connection that it
 	// returns is authenticated as any other: by TLS with the certificates of both
@@ -232,7 +232,7 @@ func (p *Pool) boundsOf(endpoint Endpoint) *bounds {
 }
 
 // Retain closes the connections to every provider but those given, and those by
-// a store's own choice of trust that nobody has used for a while. Calls in
+// a store's own choice of trust that have not been used for a while. Calls in
 // flight on them fail and are repeated by their callers.
 func (p *Pool) Retain(endpoints []Endpoint) {
 	p.mu.Lock()

@@ -72,7 +72,7 @@ func (c *Client) Watch(ctx context.Context, call *pb.CallContext, report func(st
 	}
 }
 
-// watched counts a watch that ended; that nobody wanted it any more is no
+// watched counts a watch that ended; that its last subscriber left is no
 // failure.
 func (c *Client) watched(ctx context.Context, began time.Time, err error) {
 	code := codes.OK

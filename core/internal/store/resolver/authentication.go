@@ -177,7 +177,7 @@ func caller(b *Binding, ref *v2alpha1.ServiceAccountRef, registration *v2alpha1.
 	case ref.Audience == "":
 		b.Caller.Audience = pb.ProviderIdentityPrefix + registration.Name
 	case b.Caller.Own():
-		// A tenant would choose for whom the operator vouches.
+		// A tenant would choose the audience of the operator's own identity.
 		return deny(v2alpha1.ReasonInvalidProviderConfig,
 			"spec.providerConfig.auth.serviceAccountRef.audience goes with a name: a token of the operator's own ServiceAccount is for the provider's own audience only")
 	}

@@ -139,7 +139,7 @@ func (r *Binder) Bind(ctx context.Context, s *Store) (*Binding, error) {
 	return b, nil
 }
 
-// Admit says whether a store serves a namespace; nil where it does.
+// Admit reports whether a store serves a namespace; nil where it does.
 func (r *Binder) Admit(ctx context.Context, s *Store, namespace string) error {
 	if s.Kind == v2alpha1.SecretStoreKind {
 		if own := s.Object.GetNamespace(); own != namespace {

@@ -11,7 +11,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 )
 
-// Admits tells whether conditions admit a namespace. No conditions admit all;
+// Admits reports whether conditions admit a namespace. No conditions admit all;
 // a condition that holds nothing admits none. Regular expressions match whole
 // names. An error names what cannot be evaluated, and nothing is admitted.
 func Admits(conditions []v2alpha1.NamespaceCondition, namespace string, namespaceLabels map[string]string) (bool, error) {
@@ -46,7 +46,7 @@ func Admits(conditions []v2alpha1.NamespaceCondition, namespace string, namespac
 	return admitted, nil
 }
 
-// matchesWhole tells whether an expression matches a whole name. It must be one
+// matchesWhole reports whether an expression matches a whole name. It must be one
 // by itself: the anchors' own parentheses must not complete it.
 func matchesWhole(expression, name string) (bool, error) {
 	if _, err := regexp.Compile(expression); err != nil {

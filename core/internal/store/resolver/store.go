@@ -121,7 +121,7 @@ func (s *Store) Gated() error {
 	}
 }
 
-// Healthy tells whether the store was Ready, at its present generation, when it
+// Healthy reports whether the store was Ready, at its present generation, when it
 // was last validated.
 func (s *Store) Healthy() bool {
 	ready := s.Ready()
@@ -129,7 +129,7 @@ func (s *Store) Healthy() bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == s.Object.GetGeneration()
 }
 
-// Since tells when the store became what it is, Ready or not; empty where that
+// Since returns when the store became Ready, or not Ready; empty where that
 // is not known.
 func (s *Store) Since() string {
 	if ready := s.Ready(); ready != nil {

@@ -35,11 +35,11 @@ const (
 	maxWatches = 1000
 )
 
-// Source is a store whose changes a Subscriber wants.
+// Source is a store whose changes concern a Subscriber.
 type Source struct {
 	// Name of the watch: sources of one name share one.
 	Name string
-	// Open returns the watcher of the store, resolved anew for each watch.
+	// Open returns the watcher of the store, resolved again for each watch.
 	Open func(ctx context.Context) (store.Watcher, error)
 	// Keys that the subscriber reads; nil means any, as for a find.
 	Keys []string

@@ -49,7 +49,7 @@ type Outcome struct {
 }
 
 // OwnershipError says that the target must not be written: it belongs to
-// somebody else, or cannot become what it should be. Only a change of an object
+// another client, or cannot become what it should be. Only a change of an object
 // ends it.
 type OwnershipError struct{ Message string }
 
@@ -57,7 +57,7 @@ type OwnershipError struct{ Message string }
 func (e *OwnershipError) Error() string { return e.Message }
 
 // GoneError says that a target is no longer what was seen: it has been deleted,
-// or somebody was faster.
+// or another client was faster.
 type GoneError struct{ Kind, Name string }
 
 // Error names the target.
@@ -70,10 +70,10 @@ type Writer interface {
 	// Observe gives the target as far as the policies need to know it; nil
 	// where there is none.
 	Observe(ctx context.Context, es *esv1.ExternalSecret) (client.Object, error)
-	// Intact tells whether the target is as the operator left it, as far as its
+	// Intact reports whether the target is as the operator left it, as far as its
 	// policy cares.
 	Intact(es *esv1.ExternalSecret, current client.Object) bool
-	// Frozen tells whether the target is there and immutable, as it should be.
+	// Frozen reports whether the target is there and immutable, as it should be.
 	Frozen(es *esv1.ExternalSecret, current client.Object) bool
 	// Apply makes the target be what was rendered.
 	Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current client.Object) (Outcome, error)
@@ -146,7 +146,7 @@ func (a *Secrets) observe(ctx context.Context, es *esv1.ExternalSecret) (*metav1
 	return a.look(ctx, es.Namespace, target.Name)
 }
 
-// look reads a Secret that is not this ExternalSecret's yet: only that tells
+// look reads a Secret that is not this ExternalSecret's yet: only that shows
 // whether it may be written to.
 func (a *Secrets) look(ctx context.Context, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	secret, err := a.read(ctx, namespace, name)
@@ -199,7 +199,7 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 		return outcome, err
 	}
 
-	// Not before the target is there: whoever uses the former one must not be
+	// Not before the target exists: users of the former one must not be
 	// left with neither.
 	outcome.Removed, err = a.removeRenamed(ctx, es, target.Name)
 
@@ -255,7 +255,7 @@ func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *
 	return outcome, err
 }
 
-// older tells whether a Secret was there before the ExternalSecret: such a one
+// older reports whether a Secret was there before the ExternalSecret: such a one
 // was taken over, not made. The API server alone sets both times.
 func older(written *corev1apply.SecretApplyConfiguration, es *esv1.ExternalSecret) bool {
 	if written.ObjectMetaApplyConfiguration == nil || written.CreationTimestamp == nil {
@@ -315,7 +315,7 @@ func metadata(es *esv1.ExternalSecret, target *render.Target) (labels, annotatio
 	return labels, annotations
 }
 
-// unchanged tells whether nothing has to be applied.
+// unchanged reports whether nothing has to be applied.
 func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata, labels, annotations map[string]string) bool {
 	if !applied(es, target.Target, current) {
 		return false
@@ -329,7 +329,7 @@ func unchanged(es *esv1.ExternalSecret, target *render.Target, current *metav1.P
 		sameMetadata(mine.labels, current.Labels, labels) && sameMetadata(mine.annotations, current.Annotations, annotations)
 }
 
-// sameSet tells whether two lists hold the same, whatever their order.
+// sameSet reports whether two lists hold the same, whatever their order.
 func sameSet(a, b []string) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
 // adopt turns what an older operator wrote by Update, as the manager from, into

@@ -24,7 +24,7 @@ import (
 
 // Manifests writes targets that are no Secrets: ConfigMaps and custom
 // resources. Only fields that are applied are the ExternalSecret's; others stay
-// with whoever wrote them.
+// with their writers.
 type Manifests struct {
 	client client.Client
 	cached client.Reader
@@ -254,7 +254,7 @@ func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *
 		return outcome, err
 	}
 
-	// Not before the target is there: whoever uses the former one must not be
+	// Not before the target exists: users of the former one must not be
 	// left with neither.
 	outcome.Removed, err = m.removeRenamed(ctx, es, target)
 
@@ -286,7 +286,7 @@ func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target
 	}
 
 	// Upstream writes all targets under one name: what others have of it in a
-	// target that several share cannot be told from this ExternalSecret's.
+	// target that several share cannot be distinguished from this ExternalSecret's.
 	if current != nil && target.Replaces() && current.GetLabels()[esv1.LabelManaged] == esv1.LabelManagedValue {
 		if err := adopt(ctx, m.client, current, upstreamManager, manager); err != nil {
 			return Outcome{}, err
@@ -298,7 +298,7 @@ func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target
 	}
 
 	// The API server fills in defaults inside of lists and leaves out what is
-	// null: to miss a change of somebody else's, what it stores must be known,
+	// null: to detect another client's change, what it stores must be known,
 	// after a restart as well.
 	was := stored
 	if was == "" {

@@ -15,7 +15,7 @@ import (
 )
 
 // AnnotationKeysHash holds the digest of the keys that were written, so that a
-// key that somebody removed is missed without reading the Secret; behind it,
+// key that was removed is missed without reading the Secret; behind it,
 // the digest of the type that the template asks for.
 const AnnotationKeysHash = "reconcile.external-secrets.io/data-keys"
 
@@ -34,15 +34,15 @@ func mergedAnnotation(es *esv1.ExternalSecret) string {
 	return annotationMerged + compat.Digest(es.Name)
 }
 
-// Intact tells whether a target is as the operator left it, as far as its
+// Intact reports whether a target is as the operator left it, as far as its
 // policy cares: with all the keys that were written and, where the
-// ExternalSecret is its master, none of somebody else's.
+// ExternalSecret is its master, not another client's.
 func Intact(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
 	target := plan.TargetOf(es)
 
 	switch target.Creation {
 	case esv1.CreationNone, esv1.CreationOrphan:
-		// An orphan is set right when its store is read again.
+		// An orphan is repaired when its store is read again.
 		return true
 	case esv1.CreationOwner, esv1.CreationMerge, esv1.CreationCreateOrMerge:
 		return intact(es, target, current)
@@ -55,7 +55,7 @@ func intact(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partial
 	return applied(es, target, current) && len(foreignKeys(es, target, current)) == 0
 }
 
-// applied tells whether a target has what was applied, whatever else it has.
+// applied reports whether a target has what was applied, whatever else it has.
 func applied(es *esv1.ExternalSecret, target plan.Target, current *metav1.PartialObjectMetadata) bool {
 	if current == nil || current.DeletionTimestamp != nil || current.Labels[esv1.LabelManaged] != esv1.LabelManagedValue {
 		return false
@@ -75,7 +75,7 @@ func applied(es *esv1.ExternalSecret, target plan.Target, current *metav1.Partia
 		annotation = AnnotationKeysHash
 	}
 
-	// Behind it stand other digests.
+	// It is followed by other digests.
 	keys, _, _ := strings.Cut(current.Annotations[annotation], ".")
 
 	return keys == compat.KeysHash(mine.data)
@@ -93,8 +93,8 @@ func foreignKeys(es *esv1.ExternalSecret, target plan.Target, current *metav1.Pa
 	return foreign
 }
 
-// Frozen tells whether a target is there and immutable, as the ExternalSecret
-// wants it: then there is nothing left to do.
+// Frozen reports whether a target is there and immutable, as the ExternalSecret
+// requires it: then there is nothing left to do.
 func Frozen(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
 	if current == nil || current.DeletionTimestamp != nil || !plan.TargetOf(es).Immutable {
 		return false
@@ -105,7 +105,7 @@ func Frozen(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool
 	return mine != nil && mine.immutable
 }
 
-// ours tells whether the ExternalSecret has written to a Secret before.
+// ours reports whether the ExternalSecret has written to a Secret before.
 func ours(es *esv1.ExternalSecret, current *metav1.PartialObjectMetadata) bool {
 	mine, _ := ownership(current, compat.FieldManager(es.Name))
 
@@ -190,7 +190,7 @@ func names(fields map[string]json.RawMessage) []string {
 	return keys
 }
 
-// sameMetadata tells whether what the manager owns of the labels or
+// sameMetadata reports whether what the manager owns of the labels or
 // annotations is exactly what is wanted, and has its values.
 func sameMetadata(keys []string, present, wanted map[string]string) bool {
 	if !slices.Equal(keys, slices.Sorted(maps.Keys(wanted))) {

@@ -35,13 +35,13 @@ func writeError(target *render.Target, secretType string, err error) error {
 	}
 }
 
-// otherType tells whether the API server refuses a Secret because it has
+// otherType reports whether the API server refuses a Secret because it has
 // another type.
 func otherType(err error) bool {
 	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "type: Invalid value")
 }
 
-// harmless tells of the API server's reasons whose texts name the request and
+// harmless lists the API server's reasons whose texts name the request and
 // never quote what it holds.
 func harmless(reason metav1.StatusReason) bool {
 	switch reason {
@@ -74,7 +74,7 @@ var (
 )
 
 // scrub keeps the API server's answer from quoting the object it refused: of
-// what is not known to be harmless, only the code and the fields are told.
+// what is not known to be harmless, only the code and the fields are reported.
 func scrub(err error) error {
 	// An interface that is no error itself: errors.AsType does not take it.
 	var answer apierrors.APIStatus

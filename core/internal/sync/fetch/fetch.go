@@ -1,6 +1,6 @@
 // Package fetch reads everything that a plan needs: one batch per store, all
-// stores at the same time. It must never decide anything: what is read stands
-// in the plan, what becomes of it is decided by render.
+// stores at the same time. It must never decide anything: what is read is defined
+// by the plan, what becomes of it is decided by render.
 package fetch
 
 import (
@@ -93,8 +93,7 @@ func (e *Error) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// RetryAfter is when the backends want to be asked again; 0 means that none
-// said.
+// RetryAfter is the pause that the backends ask for; 0 means that none did.
 func (e *Error) RetryAfter() time.Duration {
 	var after time.Duration
 
@@ -111,7 +110,7 @@ func (e *Error) RetryAfter() time.Duration {
 	return after
 }
 
-// Permanent tells whether only a change of an object can end the failure, so
+// Permanent reports whether only a change of an object can end the failure, so
 // that trying again before is of no use.
 func (e *Error) Permanent() bool {
 	if len(e.Entries) > 0 {
@@ -228,7 +227,7 @@ func (f *Fetcher) Resolve(ctx context.Context, references []store.Reference, nam
 	return stores, nil
 }
 
-// Watcher resolves a store anew and returns its watcher; nil where it has none.
+// Watcher resolves a store again and returns its watcher; nil where it has none.
 // The reason that the store must not be read is an error.
 func (f *Fetcher) Watcher(ctx context.Context, reference store.Reference, namespace string) (store.Watcher, error) {
 	stores, err := f.Resolve(ctx, []store.Reference{reference}, namespace)

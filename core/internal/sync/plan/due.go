@@ -20,7 +20,7 @@ const shortestInterval = time.Second
 // jitterShare is the largest part of an interval that jitter takes off.
 const jitterShare = 0.1
 
-// Due says whether a sync is due and when the next one is.
+// Due reports whether a sync is due and when the next one is.
 type Due struct {
 	// Now says that the store has to be read.
 	Now bool
@@ -29,7 +29,7 @@ type Due struct {
 	Repair bool
 	// Periodic says that nothing changed but the time.
 	Periodic bool
-	// Asked says that somebody changed the ExternalSecret, and expects what the
+	// Asked means that the ExternalSecret was changed by a user who expects what the
 	// stores hold from then on.
 	Asked bool
 	// Why, in a few words; for logs.
@@ -72,7 +72,7 @@ type State struct {
 	Now time.Time
 }
 
-// Decide says whether an ExternalSecret is due.
+// Decide reports whether an ExternalSecret is due.
 func Decide(es *esv1.ExternalSecret, state State) Due {
 	switch {
 	case es.Status.RefreshTime.IsZero():
@@ -81,8 +81,8 @@ func Decide(es *esv1.ExternalSecret, state State) Due {
 		return Due{}
 	}
 
-	// First whether the stores have to be read: who keeps changing a target must
-	// not keep it from being refreshed.
+	// First whether the stores have to be read: a client that keeps
+	// changing a target must not prevent its refresh.
 	due := read(es, state)
 	if due.Now || state.Intact {
 		return due
@@ -178,7 +178,7 @@ func periodic(es *esv1.ExternalSecret, interval time.Duration, now time.Time) Du
 	}
 }
 
-// Overdue tells how long a periodic refresh should have been made by; 0 where
+// Overdue returns how long ago a periodic refresh should have happened; 0 where
 // none is due. One that a sync window holds back is not overdue.
 func Overdue(es *esv1.ExternalSecret, now time.Time) time.Duration {
 	interval := Interval(es)
@@ -208,7 +208,7 @@ func ForceSync(es *esv1.ExternalSecret) string {
 	return compat.Digest(value)
 }
 
-// forced tells whether the annotation's value is another one than at the last
+// forced reports whether the annotation's value is another one than at the last
 // sync.
 func forced(es *esv1.ExternalSecret) bool {
 	wanted := ForceSync(es)
@@ -216,7 +216,7 @@ func forced(es *esv1.ExternalSecret) bool {
 	return wanted != "" && wanted != es.Status.SyncedForceSync
 }
 
-// Refreshes tells whether the store is read again when nothing but the backend
+// Refreshes reports whether the store is read again when nothing but the backend
 // changes.
 func Refreshes(es *esv1.ExternalSecret) bool {
 	return Interval(es) > 0 && es.Spec.RefreshPolicy != esv1.RefreshCreatedOnce && es.Spec.RefreshPolicy != esv1.RefreshOnChange

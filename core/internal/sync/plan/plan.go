@@ -70,10 +70,10 @@ type Target struct {
 	Manifest schema.GroupVersionKind
 }
 
-// IsSecret tells whether the target is a Secret.
+// IsSecret reports whether the target is a Secret.
 func (t Target) IsSecret() bool { return t.Manifest.Empty() }
 
-// Noun names the target's kind for people.
+// Noun names the target's kind, for messages.
 func (t Target) Noun() string {
 	if t.IsSecret() {
 		return KindSecret
@@ -82,16 +82,16 @@ func (t Target) Noun() string {
 	return t.Manifest.Kind
 }
 
-// Owns tells whether the target belongs to the ExternalSecret and goes with it.
+// Owns reports whether the target belongs to the ExternalSecret and goes with it.
 func (t Target) Owns() bool { return t.Creation == esv1.CreationOwner }
 
-// Replaces tells whether the target holds what the ExternalSecret says and
+// Replaces reports whether the target holds what the ExternalSecret says and
 // nothing else.
 func (t Target) Replaces() bool {
 	return t.Creation == esv1.CreationOwner || t.Creation == esv1.CreationOrphan
 }
 
-// Creates tells whether a missing target is made.
+// Creates reports whether a missing target is created.
 func (t Target) Creates() bool {
 	return t.Replaces() || t.Creation == esv1.CreationCreateOrMerge
 }

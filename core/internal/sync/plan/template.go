@@ -58,14 +58,14 @@ func Objects(es *esv1.ExternalSecret) []Object {
 	return objects
 }
 
-// Types of Secrets that give whoever reads them an identity in the cluster:
+// Types of Secrets that give their readers an identity in the cluster:
 // they are never made, and never written to.
 const (
 	TypeServiceAccountToken = "kubernetes.io/service-account-token"
 	TypeBootstrapToken      = "bootstrap.kubernetes.io/token"
 )
 
-// ForbiddenType tells whether a Secret of a type is never written.
+// ForbiddenType reports whether a Secret of a type is never written.
 func ForbiddenType(secretType string) bool {
 	return secretType == TypeServiceAccountToken || secretType == TypeBootstrapToken
 }

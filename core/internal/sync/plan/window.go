@@ -15,7 +15,7 @@ const horizon = 5 * 366 * 24 * time.Hour
 
 const (
 	// maxSteps bounds how many windows that follow or overlap each other are
-	// followed, all of them together; whoever sleeps until then looks again.
+	// followed, all of them together; the object is reconciled again then.
 	maxSteps = 1000
 	// stretch is how far they are followed.
 	stretch = 24 * time.Hour
@@ -38,7 +38,7 @@ func parseSchedule(schedule string) (cron.Schedule, error) {
 }
 
 // everySchedule comes at the multiples of its delay since Go's zero time:
-// windows must not move with the moment at which somebody asks.
+// windows must not move with the time of the call.
 type everySchedule struct{ delay time.Duration }
 
 // Next multiple after t.
@@ -64,7 +64,7 @@ func spans(windows []esv1.SyncWindow) []span {
 	return read
 }
 
-// permitted tells whether sync windows let a refresh through at a moment, and,
+// permitted reports whether sync windows let a refresh through at a moment, and,
 // where they do not, from when on they do; zero where that is never.
 func permitted(windows *esv1.SyncWindows, now time.Time) (ok bool, from time.Time) {
 	if windows == nil {
@@ -91,7 +91,7 @@ func look(kind string, windows []span, now time.Time) (ok bool, from, end time.T
 	}
 }
 
-// Window tells whether sync windows let a periodic refresh through at a moment,
+// Window reports whether sync windows let a periodic refresh through at a moment,
 // and when that changes next; zero where it never does.
 func Window(windows *esv1.SyncWindows, now time.Time) (open bool, edge time.Time) {
 	if windows == nil {
@@ -156,7 +156,7 @@ func (w span) end(at time.Time) time.Time {
 		return time.Time{}
 	}
 
-	// Schedules tell the next start only: the last one is found by halves,
+	// A schedule returns the next start only: the last one is found by bisection,
 	// whatever the number of starts in between.
 	for before := at; before.Sub(after) > finest; {
 		middle := after.Add(before.Sub(after) / 2)

@@ -102,7 +102,7 @@ func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value,
 
 	// Templates may need what is not there: they must not keep a target from
 	// what the policy says of it.
-	if target.Fate() != Written {
+	if target.Action() != Written {
 		return target, nil
 	}
 

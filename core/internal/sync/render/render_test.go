@@ -167,7 +167,7 @@ func TestNothingIsRenderedOutOfNothing(t *testing.T) {
 		deletion esv1.DeletionPolicy
 		value    Value
 		entry    plan.Entry
-		want     Fate
+		want     Action
 		err      bool
 	}{
 		{"all are gone", esv1.DeletionDelete, Value{Absent: true}, plan.Entry{SecretKey: "password"}, Deleted, false},
@@ -183,8 +183,8 @@ func TestNothingIsRenderedOutOfNothing(t *testing.T) {
 		switch {
 		case (err != nil) != c.err:
 			t.Errorf("%s: err = %v", c.why, err)
-		case err == nil && target.Fate() != c.want:
-			t.Errorf("%s: fate = %v", c.why, target.Fate())
+		case err == nil && target.Action() != c.want:
+			t.Errorf("%s: fate = %v", c.why, target.Action())
 		}
 	}
 }

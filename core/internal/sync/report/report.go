@@ -36,8 +36,8 @@ const (
 
 // Messages of the Ready condition where there is no target, and none is missed.
 const (
-	messageDeleted = "%s deleted: the stores have nothing for it"
-	messageNotMade = "the stores have nothing for the %s: it is not made"
+	messageDeleted    = "%s deleted: the stores have nothing for it"
+	messageNotCreated = "the stores have nothing for the %s: it is not created"
 )
 
 // Events of each type beyond these are left out. The condition of each object
@@ -48,9 +48,9 @@ const (
 	eventBurst      = 100
 )
 
-// worthTelling is the shortest pause before the next try that is written down
-// where nothing else of a failure has changed.
-const worthTelling = 30 * time.Second
+// minReportedPause is the shortest pause before the next try that is written to
+// the status where nothing else of a failure has changed.
+const minReportedPause = 30 * time.Second
 
 // shownAbsent bounds the entries that a message lists.
 const shownAbsent = 5
@@ -87,7 +87,7 @@ func reasonsOf(target plan.Target) reasons {
 	}
 }
 
-// Sync is a sync that ended well.
+// Sync is a sync that succeeded.
 type Sync struct {
 	// Began is when the stores were asked; zero where they were not.
 	Began time.Time
@@ -100,7 +100,7 @@ type Sync struct {
 	// Exists says that the target is there now.
 	Exists bool
 	// Deleted says that the stores had nothing and that there is no target for
-	// that reason, whoever deleted it.
+	// that reason, whichever client deleted it.
 	Deleted bool
 	// Retained says that the stores had nothing and that the target was left as
 	// it is for that reason.
@@ -109,7 +109,7 @@ type Sync struct {
 	Absent []string
 }
 
-// Synced tells of a sync that ended well. It updates es.
+// Synced reports a sync that succeeded. It updates es.
 func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Sync) error {
 	before := es.DeepCopy()
 
@@ -134,7 +134,7 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 	case sync.Retained && sync.Exists:
 		message = "the stores have nothing for the " + reasons.noun + ": it is retained as it is"
 	case sync.Retained:
-		message = fmt.Sprintf(messageNotMade, reasons.noun)
+		message = fmt.Sprintf(messageNotCreated, reasons.noun)
 	}
 
 	named := sync.Target.Noun() + " " + sync.Target.Name
@@ -171,7 +171,8 @@ func (r *Reporter) Synced(ctx context.Context, es *esv1.ExternalSecret, sync Syn
 	return r.patch(ctx, before, es)
 }
 
-// Waiting tells that the target, to which others hold the pen, is not there.
+// Waiting reports that the target, which another client has to create, does not
+// exist.
 // It updates es.
 func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target plan.Target) error {
 	before := es.DeepCopy()
@@ -182,7 +183,7 @@ func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target 
 	return r.patch(ctx, before, es)
 }
 
-// Skipped tells that another operator serves a store of the ExternalSecret.
+// Skipped reports that another operator serves a store of the ExternalSecret.
 // What that one has written is left alone. It updates es.
 func (r *Reporter) Skipped(ctx context.Context, es *esv1.ExternalSecret, store, class string) error {
 	if was := ready(es); was != nil && (was.Reason != esv1.ReasonOtherController || was.ObservedGeneration == es.Generation) {
@@ -196,23 +197,23 @@ func (r *Reporter) Skipped(ctx context.Context, es *esv1.ExternalSecret, store, 
 	return r.patch(ctx, before, es)
 }
 
-// Stands tells that a failure is over although nothing was read: the object was
-// mended, and its policy asks for no sync. It updates es.
-func (r *Reporter) Stands(ctx context.Context, es *esv1.ExternalSecret) error {
+// Recovered reports that a failure is over although nothing was read: the object
+// was fixed, and its policy requires no sync. It updates es.
+func (r *Reporter) Recovered(ctx context.Context, es *esv1.ExternalSecret) error {
 	was := ready(es)
 	if was == nil || was.Status == metav1.ConditionTrue {
 		return nil
 	}
 
 	before := es.DeepCopy()
-	reason, message := standing(es)
+	reason, message := lastResult(es)
 	setReady(es, metav1.ConditionTrue, reason, message)
 
 	return r.patch(ctx, before, es)
 }
 
-// standing is what the last sync came to, as far as the status still tells.
-func standing(es *esv1.ExternalSecret) (reason, message string) {
+// lastResult is the result of the last sync, as far as the status has it.
+func lastResult(es *esv1.ExternalSecret) (reason, message string) {
 	target := plan.TargetOf(es)
 	reasons := reasonsOf(target)
 
@@ -222,11 +223,11 @@ func standing(es *esv1.ExternalSecret) (reason, message string) {
 	case target.Deletion == esv1.DeletionDelete:
 		return reasons.deleted, fmt.Sprintf(messageDeleted, reasons.noun)
 	default:
-		return reasons.synced, fmt.Sprintf(messageNotMade, reasons.noun)
+		return reasons.synced, fmt.Sprintf(messageNotCreated, reasons.noun)
 	}
 }
 
-// Failed tells of a sync that failed, and when it is tried again: after a
+// Failed reports a sync that failed, and when it is tried again: after a
 // while, or, where that is 0, when an object changes. It updates es.
 func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure error, again time.Duration) error {
 	before := es.DeepCopy()
@@ -241,9 +242,9 @@ func (r *Reporter) Failed(ctx context.Context, es *esv1.ExternalSecret, failure 
 	same := was != nil && was.Status == metav1.ConditionFalse && was.ObservedGeneration == es.Generation &&
 		text.Stable(was.Message) == text.Stable(message)
 
-	// The first tries follow quickly: to write down each would cost more than
+	// The first tries follow quickly: to write each would cost more than
 	// the tries.
-	if same && again > 0 && again < worthTelling {
+	if same && again > 0 && again < minReportedPause {
 		return nil
 	}
 

@@ -30,7 +30,7 @@ func TestStanding(t *testing.T) {
 		es := &esv1.ExternalSecret{}
 		es.Spec.Target, es.Status.Binding = c.target, c.binding
 
-		if reason, message := standing(es); reason != c.reason || message != c.message {
+		if reason, message := lastResult(es); reason != c.reason || message != c.message {
 			t.Errorf("%s: %s: %s", c.why, reason, message)
 		}
 	}

@@ -2,12 +2,12 @@ package render
 
 import esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-// Fate is what becomes of a target.
-type Fate int
+// Action is what becomes of a target.
+type Action int
 
 const (
 	// Written: it is made to be what was rendered.
-	Written Fate = iota
+	Written Action = iota
 	// Deleted: the stores have nothing for it, and the policy deletes it.
 	Deleted
 	// Retained: the stores have nothing for it, and the policy leaves it as it
@@ -15,8 +15,8 @@ const (
 	Retained
 )
 
-// Fate of the target. Templates that need no value keep no target alive.
-func (t *Target) Fate() Fate {
+// Action of the target. Templates that need no value keep no target alive.
+func (t *Target) Action() Action {
 	switch {
 	case t.Empty && t.Deletion == esv1.DeletionDelete:
 		return Deleted
