@@ -298,7 +298,7 @@ func TestReadDistrustsAnswers(t *testing.T) {
 		{"a map where a value was asked for", []*pb.SecretResult{mapped("0"), mapped("1")}, "a map to a read of a value"},
 		{"a value where a map was asked for", []*pb.SecretResult{value("0", ""), value("1", "")}, "a value to a read of a map"},
 		{"no outcome", []*pb.SecretResult{value("0", ""), {Id: "1"}}, "without an outcome"},
-		{"not modified, where no revision was sent", []*pb.SecretResult{value("0", ""), {Id: "1", Outcome: &pb.SecretResult_NotModified{NotModified: &pb.NotModified{}}}}, "which nobody has"},
+		{"not modified, where no revision was sent", []*pb.SecretResult{value("0", ""), {Id: "1", Outcome: &pb.SecretResult_NotModified{NotModified: &pb.NotModified{}}}}, "which was not sent"},
 		{"one key twice", []*pb.SecretResult{value("0", ""), mapped("1", "k", "k")}, `the key "k" twice`},
 		{"too many keys", []*pb.SecretResult{value("0", ""), mapped("1", many...)}, "more than 10000"},
 	} {

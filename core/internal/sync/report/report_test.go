@@ -20,7 +20,7 @@ func TestStanding(t *testing.T) {
 	}{
 		{"a target that is there", nil, bound, esv1.ReasonSecretSynced, "secret synced"},
 		{"one that was deleted", &esv1.Target{DeletionPolicy: esv1.DeletionDelete}, nil, esv1.ReasonSecretDeleted, "secret deleted: the stores have nothing for it"},
-		{"one that was never made", nil, nil, esv1.ReasonSecretSynced, "the stores have nothing for the secret: it is not made"},
+		{"one that was never made", nil, nil, esv1.ReasonSecretSynced, "the stores have nothing for the secret: it is not created"},
 		{"none is wanted", &esv1.Target{CreationPolicy: esv1.CreationNone}, nil, esv1.ReasonSecretSynced, "secret synced"},
 		{
 			"an object of another kind", &esv1.Target{DeletionPolicy: esv1.DeletionDelete, Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "ConfigMap"}}, nil,
