@@ -15,9 +15,9 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // Cluster is read only. Its scheme knows secretstore.external-secrets.io.
@@ -48,7 +48,7 @@ const (
 	ReasonUnknown = "Unknown"
 )
 
-// StoreState is how a store stands, as far as an ExternalSecret is concerned.
+// StoreState is the state of a store, as far as an ExternalSecret is concerned.
 type StoreState struct {
 	// Store as the ExternalSecret names it.
 	Store Store
@@ -66,15 +66,15 @@ type StoreState struct {
 	Obstacles []Obstacle
 }
 
-// Examine says of each store of an ExternalSecret how it stands. class is that
+// Examine returns the state of each store of an ExternalSecret. class is that
 // of the operator. What the cluster does not let the caller see is an obstacle
 // with ReasonUnknown; the others are still looked for.
 func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, class string) []StoreState {
 	e := &examination{
 		cluster: cluster, namespace: es.Namespace, class: class,
 		// Whether a socket or an address is allowed is for the operator's
-		// flags to say: the store's condition tells.
-		resolver: binding.NewResolver(cluster, kinds{cluster.RESTMapper()}, binding.Policy{SocketDir: "/"}),
+		// flags to say: the store's condition has the result.
+		binder: resolver.NewBinder(cluster, resolver.ListedRegistrations{Reader: cluster}, kinds{cluster.RESTMapper()}, resolver.Policy{SocketDir: "/"}),
 	}
 
 	stores := plan.Stores(es)
@@ -91,7 +91,7 @@ func Examine(ctx context.Context, cluster Cluster, es *esv1.ExternalSecret, clas
 
 // fieldOf a store: where the ExternalSecret names it.
 func fieldOf(es *esv1.ExternalSecret, store Store) string {
-	if p, err := plan.New(es); err == nil {
+	if p, err := plan.New(es, nil); err == nil {
 		for _, batch := range p.Batches {
 			if batch.Store == store {
 				return batch.Field
@@ -105,7 +105,7 @@ func fieldOf(es *esv1.ExternalSecret, store Store) string {
 // kinds looks up kinds in place of watching them.
 type kinds struct{ mapper meta.RESTMapper }
 
-var _ binding.Configs = kinds{}
+var _ resolver.Configs = kinds{}
 
 func (k kinds) Watch(_ context.Context, gvk schema.GroupVersionKind) error {
 	_, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -117,7 +117,7 @@ type examination struct {
 	cluster   Cluster
 	namespace string
 	class     string
-	resolver  *binding.Resolver
+	binder    *resolver.Binder
 }
 
 // store fills in a state.
@@ -126,19 +126,19 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		state.Obstacles = append(state.Obstacles, Obstacle{Object: object, Reason: reason, Message: message})
 	}
 
-	served := source.Registry{v2alpha1.GroupVersion.String(): nil}
-	if _, err := served.Opener(state.Store, field); err != nil {
-		blocked(state.Store.String(), ReasonUnserved, err.Error())
+	served := store.Resolvers{v2alpha1.GroupVersion.String(): nil}
+	if _, ok := served[state.Store.APIVersion]; !ok {
+		blocked(state.Store.String(), ReasonUnserved, served.Unserved(state.Store, field).Error())
 
 		return
 	}
 
-	key := binding.Key{Kind: state.Store.Kind, Namespace: e.namespace, Name: state.Store.Name}
+	key := resolver.Key{Kind: state.Store.Kind, Namespace: e.namespace, Name: state.Store.Name}
 	if key.Kind == v2alpha1.ClusterSecretStoreKind {
 		key.Namespace = ""
 	}
 
-	s, err := binding.Get(ctx, e.cluster, key)
+	s, err := resolver.Get(ctx, e.cluster, key)
 
 	switch {
 	case isDenial(err):
@@ -161,7 +161,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 		return
 	}
 
-	if err := e.resolver.Admit(ctx, s, e.namespace); err != nil {
+	if err := e.binder.Admit(ctx, s, e.namespace); err != nil {
 		blocked(key.String(), reasonOf(err, ReasonNotAdmitted), err.Error())
 	}
 
@@ -176,7 +176,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 	ref := s.Spec.ProviderConfig.ProviderRef
 	state.Config = fmt.Sprintf("%s %q", ref.Kind, ref.Name)
 
-	bound, err := e.resolver.Bind(ctx, s)
+	bound, err := e.binder.Bind(ctx, s)
 
 	switch {
 	case err == nil:
@@ -184,7 +184,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 	case s.Healthy() && isDenial(err):
 		// The operator's flags allow what the registrations do not.
 	case gated == nil || !strings.Contains(gated.Error(), err.Error()):
-		// The condition does not tell it yet.
+		// The condition does not have it yet.
 		blocked(key.String(), reasonOf(err, ReasonUnknown), err.Error())
 	}
 
@@ -192,7 +192,7 @@ func (e *examination) store(ctx context.Context, state *StoreState, field string
 }
 
 // provider looks at the registration that serves a store.
-func (e *examination) provider(ctx context.Context, state *StoreState, s *binding.Store) {
+func (e *examination) provider(ctx context.Context, state *StoreState, s *resolver.Store) {
 	if state.Provider == "" && s.Status.Provider != nil {
 		state.Provider = s.Status.Provider.Name
 	}
@@ -226,7 +226,7 @@ func (e *examination) provider(ctx context.Context, state *StoreState, s *bindin
 }
 
 func isDenial(err error) bool {
-	_, ok := errors.AsType[*binding.DenialError](err)
+	_, ok := errors.AsType[*store.DenialError](err)
 
 	return ok
 }
@@ -234,7 +234,7 @@ func isDenial(err error) bool {
 // reasonOf what forbids something; fallback where it is a denial of no reason
 // of its own.
 func reasonOf(err error, fallback string) string {
-	denial, ok := errors.AsType[*binding.DenialError](err)
+	denial, ok := errors.AsType[*store.DenialError](err)
 
 	switch {
 	case !ok:
@@ -301,7 +301,7 @@ func (e *examination) similar(ctx context.Context, wanted Store) string {
 	return lead + strings.Join(found, ", ")
 }
 
-// alike tells whether one name may be a slip of the pen for another: a part of
+// alike reports whether one name may be a misspelling of another: a part of
 // it, or a few letters away.
 func alike(a, b string) bool {
 	if strings.Contains(a, b) || strings.Contains(b, a) {

@@ -81,7 +81,7 @@ func TestRender(t *testing.T) {
 	es.Spec.Target = &esv1.Target{Template: &esv1.Template{Data: map[string]string{"t": "<< .a >>"}}}
 
 	target, err := Render(t.Context(), es, one{}, nil, Options{LeftDelimiter: "<<", RightDelimiter: ">>"})
-	if err != nil || target.Fate() != Written || string(target.Data["t"]) != "v" {
+	if err != nil || target.Action() != Written || string(target.Data["t"]) != "v" {
 		t.Errorf("%+v, %v", target, err)
 	}
 
@@ -99,7 +99,7 @@ func TestRender(t *testing.T) {
 
 	es.Spec.Target.DeletionPolicy = esv1.DeletionDelete
 
-	if target, err := Render(t.Context(), es, one{}, nil, Options{}); err != nil || target.Fate() != Deleted || len(target.Absent) != 1 {
+	if target, err := Render(t.Context(), es, one{}, nil, Options{}); err != nil || target.Action() != Deleted || len(target.Absent) != 1 {
 		t.Errorf("the deletion policy decides: %+v, %v", target, err)
 	}
 

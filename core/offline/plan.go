@@ -6,7 +6,8 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/plan"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // What plans are made of.
@@ -18,16 +19,16 @@ type (
 	// Entry is one entry of data or dataFrom.
 	Entry = plan.Entry
 	// Store names a store.
-	Store = plan.Store
+	Store = store.Reference
 	// Read is one read of a store.
-	Read = plan.Read
+	Read = store.Read
 	// Find asks a store for every secret that matches.
-	Find = plan.Find
+	Find = store.Find
 	// Object holds templates.
 	Object = plan.Object
 	// Policies of a target, with its name and kind.
 	Policies = plan.Target
-	// Due says whether a sync is due and when the next one is.
+	// Due reports whether a sync is due and when the next one is.
 	Due = plan.Due
 )
 
@@ -39,7 +40,7 @@ const (
 
 // NewPlan makes the plan of an ExternalSecret. What is wrong with the object is
 // an error that Problems takes apart.
-func NewPlan(es *esv1.ExternalSecret) (*Plan, error) { return plan.New(es) }
+func NewPlan(es *esv1.ExternalSecret) (*Plan, error) { return plan.New(es, nil) }
 
 // Problems are what a NewPlan that failed has found, one by one.
 func Problems(err error) []string {
@@ -65,13 +66,13 @@ func Interval(es *esv1.ExternalSecret) (interval, jitter time.Duration) {
 	return plan.Interval(es), plan.MaxJitter(es)
 }
 
-// Window tells whether sync windows let a periodic refresh through at a moment,
+// Window reports whether sync windows let a periodic refresh through at a moment,
 // and when that changes next; zero where it never does.
 func Window(windows *esv1.SyncWindows, now time.Time) (open bool, edge time.Time) {
 	return plan.Window(windows, now)
 }
 
-// NextRefresh tells when an ExternalSecret is read again if nothing but the
+// NextRefresh returns when an ExternalSecret is read again if nothing but the
 // time changes. The operator acts on changes at once, so that what it depends
 // on, and the target, are taken to be as the last sync left them.
 func NextRefresh(es *esv1.ExternalSecret, now time.Time) Due {

@@ -7,32 +7,32 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/render"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
 	"github.com/external-secrets/eso/core/internal/template"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // What becomes of a rendering.
 type (
 	// Target is what the target should be.
 	Target = render.Target
-	// Fate is what becomes of a target.
-	Fate = render.Fate
+	// Action is what is done with a target.
+	Action = render.Action
 	// Objects are the contents of the objects that templates are read from.
 	Objects = render.Objects
 )
 
-// Fates of a target.
+// Actions on a target.
 const (
 	Written  = render.Written
 	Deleted  = render.Deleted
 	Retained = render.Retained
 )
 
-// Stores stand for those of a cluster.
+// Stores replace those of a cluster.
 type Stores interface {
 	// Open gives a store's contents; an error says why it has none.
 	Open(store Store, namespace string) (Contents, error)
@@ -58,18 +58,28 @@ type Options struct {
 // Render makes the target of an ExternalSecret as the operator does, out of
 // what the given stores hold. Stores of every apiVersion are asked.
 func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects Objects, options Options) (*Target, error) {
-	p, err := plan.New(es)
+	p, err := plan.New(es, nil)
 	if err != nil {
 		return nil, err
 	}
 
-	openers, fields := source.Registry{}, map[plan.Store]string{}
+	resolvers, references := store.Resolvers{}, make([]store.Reference, 0, len(p.Batches))
+	fields := map[store.Reference]string{}
+
 	for _, batch := range p.Batches {
-		openers[batch.Store.APIVersion] = opener{stores, fields}
+		resolvers[batch.Store.APIVersion] = given{stores, fields}
 		fields[batch.Store] = batch.Field
+		references = append(references, batch.Store)
 	}
 
-	values, _, err := fetch.Open(ctx, openers, p, es.Namespace).Fetch(ctx, nil, time.Time{})
+	fetcher := fetch.New(resolvers, nil)
+
+	resolved, err := fetcher.Resolve(ctx, references, es.Namespace)
+	if err != nil {
+		return nil, err
+	}
+
+	values, _, err := fetcher.Open(p, resolved, es.Namespace).Fetch(ctx, nil, time.Time{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,35 +92,33 @@ func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects
 	return renderer.Render(es, p, values, objects)
 }
 
-// opener makes given stores a source of the operator's.
-type opener struct {
+// given resolves references to the given stores.
+type given struct {
 	stores Stores
-	// fields that name the stores.
-	fields map[plan.Store]string
+	// fields of the references.
+	fields map[store.Reference]string
 }
 
-var _ source.Opener = opener{}
+var _ store.Resolver = given{}
 
-func (opener) Revision(context.Context, plan.Store, string) (string, error) { return "", nil }
-
-func (opener) Class(context.Context, plan.Store, string) (string, error) { return "", nil }
-
-func (o opener) Open(_ context.Context, store plan.Store, namespace string) (source.Source, error) {
-	contents, err := o.stores.Open(store, namespace)
+func (r given) Resolve(_ context.Context, reference store.Reference, namespace string) (store.Snapshot, error) {
+	contents, err := r.stores.Open(reference, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.fields[store], err)
+		return store.Snapshot{Gate: fmt.Errorf("%s: %w", r.fields[reference], err)}, nil
 	}
 
-	return opened{contents}, nil
+	return store.Snapshot{Healthy: true, Client: opened{contents}}, nil
 }
 
-// opened is a store whose word is always taken.
+func (given) Dependencies() []store.Dependency { return nil }
+
+// opened reads the contents of a given store.
 type opened struct{ contents Contents }
 
-var _ source.Source = opened{}
+var _ store.Client = opened{}
 
-func (o opened) Read(ctx context.Context, reads []plan.Read, _ []string, _ time.Time) ([]source.Result, error) {
-	results := make([]source.Result, len(reads))
+func (o opened) Read(ctx context.Context, reads []store.Read, _ []string) ([]store.Result, error) {
+	results := make([]store.Result, len(reads))
 
 	for i, read := range reads {
 		var err error
@@ -122,14 +130,14 @@ func (o opened) Read(ctx context.Context, reads []plan.Read, _ []string, _ time.
 		}
 
 		if err != nil {
-			results[i] = source.Result{Err: providerclient.FromStatus(err)}
+			results[i] = store.Result{Err: providerclient.FromStatus(err)}
 		}
 	}
 
 	return results, nil
 }
 
-func (o opened) Find(ctx context.Context, find plan.Find) (map[string][]byte, error) {
+func (o opened) Find(ctx context.Context, find store.Find) (map[string][]byte, error) {
 	found, err := o.contents.Find(ctx, find)
 	if err != nil {
 		return nil, providerclient.FromStatus(err)
@@ -137,7 +145,3 @@ func (o opened) Find(ctx context.Context, find plan.Find) (map[string][]byte, er
 
 	return found, nil
 }
-
-func (opened) Healthy() bool { return true }
-
-func (opened) Lane() source.Lane { return source.Lane{} }

@@ -15,7 +15,7 @@ type Universe struct {
 	Namespaces map[string]map[string]string
 	// Registrations of providers that all serve one kind of config.
 	Registrations []Registration
-	// Unregistered are addresses that nobody has registered.
+	// Unregistered are addresses without a registration.
 	Unregistered []string
 	// Configs are the namespaces that hold a provider config.
 	Configs []string
@@ -31,7 +31,7 @@ type Registration struct {
 	Allowed []string
 }
 
-// Case is a store and somebody who wants to use it.
+// Case is a store and a namespace that uses it.
 type Case struct {
 	// Universe that the case lies in.
 	Universe *Universe
@@ -103,7 +103,7 @@ func (c Case) admission() string {
 		for _, expression := range condition.NamespaceRegexes {
 			whole, err := regexp.Compile(expression)
 			if err != nil {
-				return "an expression that is none admits nobody"
+				return "an invalid expression admits no namespace"
 			}
 
 			whole.Longest()

@@ -63,6 +63,7 @@ type StoreRef struct {
 
 	// Kind is SecretStore, the default, or ClusterSecretStore.
 	// +optional
+	// +kubebuilder:default=SecretStore
 	// +kubebuilder:validation:Enum=SecretStore;ClusterSecretStore
 	Kind string `json:"kind,omitempty"`
 }
@@ -565,6 +566,7 @@ type ExternalSecretSpec struct {
 	// RefreshInterval between two reads of the store, as a Go duration. Absent
 	// means 1h; 0 or less means that the store is read once.
 	// +optional
+	// +kubebuilder:default="1h0m0s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) == duration(self)",message="refreshInterval must be a duration such as 1h"
 	RefreshInterval *metav1.Duration `json:"refreshInterval,omitempty"`
 

@@ -238,6 +238,22 @@ type SecretProviderStatus struct {
 	// +listMapKey=apiVersion
 	// +listMapKey=kind
 	Kinds []ServedKind `json:"kinds,omitempty"`
+
+	// Summary has lists of the status as text, for printer columns.
+	// +optional
+	Summary *SecretProviderSummary `json:"summary,omitempty"`
+}
+
+// SecretProviderSummary has lists of a SecretProvider's status as text: a
+// printer column shows a list as JSON.
+type SecretProviderSummary struct {
+	// Protocols are the protocol versions, separated by commas.
+	// +optional
+	Protocols string `json:"protocols,omitempty"`
+
+	// Kinds are the kinds of provider config, separated by commas.
+	// +optional
+	Kinds string `json:"kinds,omitempty"`
 }
 
 // SecretProvider registers a provider process with the operator.
@@ -248,8 +264,8 @@ type SecretProviderStatus struct {
 // +kubebuilder:metadata:labels="external-secrets.io/component=controller"
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
-// +kubebuilder:printcolumn:name="Protocol",type=string,JSONPath=`.status.protocolVersions`
-// +kubebuilder:printcolumn:name="Kinds",type=string,JSONPath=`.status.kinds[*].kind`
+// +kubebuilder:printcolumn:name="Protocol",type=string,JSONPath=`.status.summary.protocols`
+// +kubebuilder:printcolumn:name="Kinds",type=string,JSONPath=`.status.summary.kinds`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`

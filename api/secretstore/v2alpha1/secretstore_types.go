@@ -225,6 +225,14 @@ type ProviderInfo struct {
 	Protocol string `json:"protocol,omitempty"`
 }
 
+// StoreSummary has lists of a store's status as text: a printer column shows a
+// list as JSON.
+type StoreSummary struct {
+	// Capabilities, separated by commas.
+	// +optional
+	Capabilities string `json:"capabilities,omitempty"`
+}
+
 // StoreStatus is what the operator last saw of a store.
 type StoreStatus struct {
 	// Conditions; type Ready says whether the store can be used.
@@ -237,6 +245,10 @@ type StoreStatus struct {
 	// +optional
 	// +listType=set
 	Capabilities []string `json:"capabilities,omitempty"`
+
+	// Summary has lists of the status as text, for printer columns.
+	// +optional
+	Summary *StoreSummary `json:"summary,omitempty"`
 
 	// Provider that serves the store.
 	// +optional
@@ -259,7 +271,7 @@ type StoreStatus struct {
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerConfig.providerRef.kind`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Capabilities",type=string,priority=1,JSONPath=`.status.capabilities`
+// +kubebuilder:printcolumn:name="Capabilities",type=string,priority=1,JSONPath=`.status.summary.capabilities`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type SecretStore struct {
@@ -340,7 +352,7 @@ type ClusterSecretStoreSpec struct {
 // +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.spec.providerConfig.providerRef.kind`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
-// +kubebuilder:printcolumn:name="Capabilities",type=string,priority=1,JSONPath=`.status.capabilities`
+// +kubebuilder:printcolumn:name="Capabilities",type=string,priority=1,JSONPath=`.status.summary.capabilities`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterSecretStore struct {

@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 		{"an argument that stands for nothing", []string{"render", data}, exitUsage, "one argument too many"},
 		{"no such format", []string{"render", "-f", data, "--values", values, "-o", "xml"}, exitUsage, `--output is "xml"`},
 		{"two readers of one input", []string{"render", "-f", "-", "--values", "-"}, exitUsage, "once only"},
-		{"delimiters that are alike", []string{"render", "-f", data, "--values", values, "--template-left-delimiter", "}}"}, exitUsage, "cannot be told apart"},
+		{"delimiters that are alike", []string{"render", "-f", data, "--values", values, "--template-left-delimiter", "}}"}, exitUsage, "are empty or equal"},
 		{"a file that is not there", []string{"render", "-f", "nowhere.yaml", "--values", values}, exitFailed, "cannot read nowhere.yaml"},
 		{"a file without an ExternalSecret", []string{"render", "-f", "testdata/render/noes.yaml", "--values", values}, exitFailed, "no ExternalSecret in testdata/render/noes.yaml"},
 		{"a field that is misspelt is not ignored", []string{"render", "-f", "testdata/render/typo.yaml", "--values", values}, exitFailed, `cannot read testdata/render/typo.yaml: document 1: ExternalSecret "typo": unknown field "spec.data[0].remoteRef.propety"`},

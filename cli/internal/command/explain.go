@@ -77,7 +77,7 @@ func explainCommand(env Environment) *cobra.Command {
 				return err
 			}
 
-			return tell(env, flags.output, all)
+			return write(env, flags.output, all)
 		},
 	}
 
@@ -91,7 +91,7 @@ func explainCommand(env Environment) *cobra.Command {
 	return command
 }
 
-// isFile tells a file from the name of an object, whatever the working folder
+// isFile distinguishes a file from the name of an object, whatever the working folder
 // holds.
 func isFile(argument string) bool {
 	switch filepath.Ext(argument) {
@@ -190,7 +190,7 @@ func connect(flags explainFlags) (cluster client.Client, namespace string, err e
 
 	if namespace = flags.namespace; namespace == "" {
 		if namespace, _, err = loader.Namespace(); err != nil {
-			return nil, "", fmt.Errorf("cannot tell the namespace; set --namespace: %w", err)
+			return nil, "", fmt.Errorf("cannot determine the namespace; set --namespace: %w", err)
 		}
 	}
 
@@ -210,7 +210,7 @@ func connect(flags explainFlags) (cluster client.Client, namespace string, err e
 	return cluster, namespace, nil
 }
 
-func tell(env Environment, format string, all []*explanation.Explanation) error {
+func write(env Environment, format string, all []*explanation.Explanation) error {
 	var text string
 
 	if format == formatJSON {

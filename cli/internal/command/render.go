@@ -97,7 +97,7 @@ func (f renderFlags) validate() error {
 	case f.values == "":
 		return usage("render: --values is missing: name a file with what the stores hold")
 	case f.left == "" || f.right == "" || f.left == f.right:
-		return usage("render: --template-left-delimiter and --template-right-delimiter: %q and %q cannot be told apart", f.left, f.right)
+		return usage("render: --template-left-delimiter and --template-right-delimiter: %q and %q are empty or equal", f.left, f.right)
 	}
 
 	inputs := 0
@@ -115,7 +115,7 @@ func (f renderFlags) validate() error {
 	return oneOf("output", f.output, formatYAML, formatJSON)
 }
 
-// given is an ExternalSecret and where it stands.
+// given is an ExternalSecret and its source.
 type given struct {
 	es   *esv1.ExternalSecret
 	file string
@@ -219,7 +219,7 @@ func load(env Environment, flags renderFlags) ([]given, []manifest.Object, error
 	return all, objects, nil
 }
 
-// remark says what the object alone does not, and tells whether there is one.
+// remark describes what the object alone does not, and reports whether there is one.
 func remark(env Environment, one given, target *offline.Target) bool {
 	say := func(format string, args ...any) {
 		fmt.Fprintf(env.Err, "%s: %s\n", one, fmt.Sprintf(format, args...))
@@ -230,9 +230,9 @@ func remark(env Environment, one given, target *offline.Target) bool {
 	}
 
 	switch {
-	case target.Fate() == offline.Deleted:
+	case target.Action() == offline.Deleted:
 		say("the stores have nothing for %s %q: deletionPolicy Delete deletes it", target.Noun(), target.Name)
-	case target.Fate() == offline.Retained:
+	case target.Action() == offline.Retained:
 		say("the stores have nothing for %s %q: it stays as it is, and is not made where it is missing", target.Noun(), target.Name)
 	case target.Creation == esv1.CreationNone:
 		say("creationPolicy None makes no target")

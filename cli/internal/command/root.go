@@ -39,7 +39,7 @@ func (e usageError) Unwrap() error { return e.error }
 
 func usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// reportedError says that something failed, and that it has been told.
+// reportedError says that something failed, and that it has been reported.
 type reportedError struct{}
 
 func (reportedError) Error() string { return "it failed" }
@@ -111,7 +111,7 @@ func versionCommand(env Environment) *cobra.Command {
 	}
 }
 
-// positional wants a number of arguments.
+// positional requires a number of arguments.
 func positional(n int, what string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		switch {

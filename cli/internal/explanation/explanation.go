@@ -17,7 +17,7 @@ import (
 type Explanation struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
-	// File that it stands in; empty where it was read from a cluster.
+	// File that contains it; empty where it was read from a cluster.
 	File string `json:"file,omitempty"`
 	// Status is that of the cluster.
 	Status *Status `json:"status,omitempty"`
@@ -100,7 +100,7 @@ type Refresh struct {
 type Windows struct {
 	Kind    string   `json:"kind"`
 	Windows []Window `json:"windows"`
-	// Open tells whether a refresh may be made now.
+	// Open reports whether a refresh may happen now.
 	Open bool `json:"open"`
 	// Changes is when Open changes next; nil means never.
 	Changes *metav1.Time `json:"changes,omitempty"`
@@ -146,7 +146,7 @@ type Condition struct {
 	Stale bool `json:"stale,omitempty"`
 }
 
-// StoreState is how a store stands in the cluster.
+// StoreState is the state of a store in the cluster.
 type StoreState struct {
 	Ready         *Condition `json:"ready,omitempty"`
 	Config        string     `json:"config,omitempty"`
@@ -156,7 +156,7 @@ type StoreState struct {
 	Obstacles []offline.Obstacle `json:"obstacles,omitempty"`
 }
 
-// Of an ExternalSecret, as far as it tells by itself.
+// Of an ExternalSecret, as far as the object itself shows it.
 func Of(es *esv1.ExternalSecret, now time.Time) *Explanation {
 	e := &Explanation{Name: es.Name, Namespace: es.Namespace, Target: targetOf(es), Refresh: refreshOf(es, now)}
 
@@ -181,7 +181,7 @@ func Of(es *esv1.ExternalSecret, now time.Time) *Explanation {
 	return e
 }
 
-// note tells what often surprises.
+// note explains what is often unexpected.
 func (e *Explanation) note(plan *offline.Plan) {
 	for _, batch := range plan.Batches {
 		if batch.Store.APIVersion == esv1.GroupVersion.String() {

@@ -290,7 +290,7 @@ func (s *StoreState) text(w *writer) {
 	w.line("", "%s", text)
 }
 
-// why tells the chain of reasons, from the ExternalSecret to the provider.
+// why writes the chain of reasons, from the ExternalSecret to the provider.
 func (e *Explanation) why(w *writer) {
 	if e.Status == nil {
 		return
@@ -323,7 +323,7 @@ func (e *Explanation) why(w *writer) {
 	}
 }
 
-// step tells of an obstacle. A message that names the object says all.
+// step writes an obstacle. A message that names the object says all.
 func step(obstacle offline.Obstacle) string {
 	if strings.Contains(obstacle.Message, obstacle.Object) {
 		return obstacle.Message

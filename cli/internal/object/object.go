@@ -17,7 +17,7 @@ import (
 	"github.com/external-secrets/eso/core/offline"
 )
 
-// hidden stands for a value that is not shown; it tells nothing of it, not even
+// hidden replaces a value that is not shown; it reveals nothing of it, not even
 // its length.
 const hidden = "(hidden)"
 

@@ -67,7 +67,7 @@ func (r *run) step(v reflect.Value, name string, args []any) (any, error) {
 	return nil, fail("%q is asked of what is no dict", name)
 }
 
-// hasMethods says whether templates may call the methods of a type: those of
+// hasMethods reports whether templates may call the methods of a type: those of
 // times and versions compute, and do nothing else.
 func hasMethods(typ reflect.Type) bool {
 	if typ.Kind() == reflect.Pointer {

@@ -21,7 +21,7 @@ const (
 	maxCertificates = 1000
 )
 
-// blocks of PEM in a text. What stands between them is skipped; rest is what
+// blocks of PEM in a text. What is between them is skipped; rest is what
 // comes after the last.
 func blocks(text string) (found []*pem.Block, rest string) {
 	data := []byte(text)
@@ -136,7 +136,7 @@ func parseKey(text string) (any, error) {
 	return nil, fail("the value holds no PEM private key")
 }
 
-// issued says whether a may have been issued by b. This is about order, not
+// issued reports whether a may have been issued by b. This is about order, not
 // about trust: no signature is checked.
 func issued(a, b *x509.Certificate) bool {
 	if !bytes.Equal(a.RawIssuer, b.RawSubject) {

@@ -30,6 +30,9 @@ const (
 type compiled struct {
 	trees     map[string]*parse.Tree
 	functions map[string]bool
+	// known are the functions that templates may call.
+	known map[string]any
+	text  string
 }
 
 func (e *Engine) compile(text string) (*compiled, error) {
@@ -46,12 +49,15 @@ func (e *Engine) compile(text string) (*compiled, error) {
 		return nil, fail("it has more than %d actions", maxActions)
 	}
 
-	trees, err := parse.Parse(root, text, e.options.Left, e.options.Right, e.known)
-	if err != nil {
+	// The rewriter checks functions: its errors say why one is not available.
+	parser, trees := parse.New(root), map[string]*parse.Tree{}
+	parser.Mode = parse.SkipFuncCheck
+
+	if _, err := parser.Parse(text, e.options.Left, e.options.Right, trees); err != nil {
 		return nil, err
 	}
 
-	c := &compiled{trees: trees, functions: map[string]bool{}}
+	c := &compiled{trees: trees, functions: map[string]bool{}, known: e.known, text: text}
 
 	for _, tree := range trees {
 		w := &rewriter{compiled: c, tree: tree}
@@ -78,6 +84,11 @@ func (w *rewriter) fail(line int, format string, args ...any) {
 	if w.err == nil {
 		w.err = &located{line: line, err: fail(format, args...)}
 	}
+}
+
+// lineOf is the line of a node that has none of its own.
+func (w *rewriter) lineOf(node parse.Node) int {
+	return 1 + strings.Count(w.compiled.text[:min(int(node.Position()), len(w.compiled.text))], "\n")
 }
 
 func (w *rewriter) list(list *parse.ListNode, depth int) {
@@ -150,7 +161,7 @@ func (w *rewriter) command(cmd *parse.CommandNode, depth int) {
 	}
 }
 
-// argument is a node as it stands where a value is needed.
+// argument is a node in a place where a value is needed.
 func (w *rewriter) argument(node parse.Node, depth int) parse.Node {
 	access := w.access(node, depth)
 	if access == nil {
@@ -171,6 +182,10 @@ func (w *rewriter) access(node parse.Node, depth int) []parse.Node {
 
 	switch node := node.(type) {
 	case *parse.IdentifierNode:
+		if _, ok := w.compiled.known[node.Ident]; !ok {
+			w.fail(w.lineOf(node), "%s", unavailable(node.Ident))
+		}
+
 		w.compiled.functions[node.Ident] = true
 	case *parse.PipeNode:
 		w.pipe(node, depth+1)

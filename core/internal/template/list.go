@@ -1,7 +1,7 @@
 package template
 
 // The functions that templates may call are those of these lists, and no
-// others: what a library adds is not available until somebody has looked at it.
+// others: what a library adds is not available until it was reviewed.
 
 // allowed functions of sprig, sorted.
 func allowed() []string {

@@ -90,7 +90,7 @@ func (e *Engine) Render(name, text string, data map[string]string) ([]byte, erro
 
 func (r *run) execute(c *compiled, data map[string]string) (err error) {
 	// The functions' panics are errors already, and so are text/template's own.
-	// This is for those that nobody has thought of.
+	// This is for unexpected ones.
 	defer func() {
 		if recover() != nil {
 			err = fail("it cannot be executed")

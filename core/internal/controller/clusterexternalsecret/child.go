@@ -24,8 +24,8 @@ type child struct {
 	labels, annotations map[string]string
 	owner               metav1.OwnerReference
 	spec                esv1.ExternalSecretSpec
-	// digest of all of this. It tells a change that is wanted from one that
-	// somebody made.
+	// digest of all of this. It distinguishes a change that is intended from one
+	// of another client.
 	digest string
 }
 
@@ -83,7 +83,7 @@ func (c *child) object(namespace string) *esv1.ExternalSecret {
 }
 
 // applied is the same ExternalSecret as it is applied: what has no value must
-// not stand in it, or it would be owned.
+// not be part of it, or it would be owned.
 func (c *child) applied(current *esv1.ExternalSecret) (*unstructured.Unstructured, error) {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&c.spec)
 	if err != nil {
@@ -109,15 +109,15 @@ func (c *child) applied(current *esv1.ExternalSecret) (*unstructured.Unstructure
 	return object, nil
 }
 
-// matches tells whether an ExternalSecret that the ClusterExternalSecret
+// matches reports whether an ExternalSecret that the ClusterExternalSecret
 // controls is as it should be, so that nothing needs to be written.
 //
 // It compares what is wanted with what the cache shows, not a digest that was
 // left on the object: an annotation that says what was applied would still say
-// so after somebody had changed the rest, and would be copied to the Secret.
-// The spec has to be equal as a whole, because a field that somebody added is
+// so after another client had changed the rest, and would be copied to the Secret.
+// The spec has to be equal as a whole, because a field that another client added is
 // a change, too. Of labels and annotations others may have their own: there
-// managedFields tell which ones were given by a ClusterExternalSecret, and
+// managedFields show which ones were given by a ClusterExternalSecret, and
 // those have to be exactly the ones that are wanted.
 func (c *child) matches(current *esv1.ExternalSecret) bool {
 	mine, olds := given(current.ManagedFields)
@@ -131,7 +131,7 @@ func (c *child) matches(current *esv1.ExternalSecret) bool {
 // metadata names labels and annotations.
 type metadata struct{ labels, annotations map[string]bool }
 
-// given tells which labels and annotations the operator gave to an
+// given returns which labels and annotations the operator gave to an
 // ExternalSecret, nil where it gave nothing, and whether an older one has
 // written it. What is made is owned by an update, what is changed by an apply.
 func given(entries []metav1.ManagedFieldsEntry) (mine *metadata, olds bool) {
@@ -180,7 +180,7 @@ func (m *metadata) read(fields *metav1.FieldsV1) {
 	}
 }
 
-// same tells whether the keys that were given are those that are wanted, and
+// same reports whether the keys that were given are those that are expected, and
 // have their values.
 func same(keys map[string]bool, present, wanted map[string]string) bool {
 	if len(keys) != len(wanted) {
@@ -196,7 +196,7 @@ func same(keys map[string]bool, present, wanted map[string]string) bool {
 	return true
 }
 
-// handwritten tells whether some of what the operator gave was written by
+// handwritten reports whether some of what the operator gave was written by
 // Update, by an older operator or when the object was made: server-side apply
 // alone would never take it away again.
 func handwritten(entries []metav1.ManagedFieldsEntry) bool {

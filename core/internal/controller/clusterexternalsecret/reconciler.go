@@ -18,7 +18,7 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/retry"
+	"github.com/external-secrets/eso/core/internal/records"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 	// Namespaces that failed are tried again at these intervals.
 	shortestRetry = time.Second
 	longestRetry  = 7 * time.Minute
-	// An ExternalSecret that somebody else keeps changing is set right at
+	// An ExternalSecret that another client keeps changing is repaired at
 	// these.
 	shortestRepair = time.Second
 	longestRepair  = time.Minute
@@ -40,9 +40,7 @@ const (
 type Reconciler struct {
 	client  client.Client
 	writer  *writer
-	memory  *memory
-	backoff *retry.Backoff
-	repairs *retry.Pace
+	records *records.Map[string, record]
 	now     func() time.Time
 }
 
@@ -50,8 +48,7 @@ type Reconciler struct {
 // server.
 func New(c client.Client, direct client.Reader) *Reconciler {
 	return &Reconciler{
-		client: c, writer: &writer{client: c, direct: direct}, memory: newMemory(),
-		backoff: retry.New(shortestRetry, longestRetry), repairs: retry.NewPace(shortestRepair, longestRepair), now: time.Now,
+		client: c, writer: &writer{client: c, direct: direct}, records: records.New(newRecord), now: time.Now,
 	}
 }
 
@@ -69,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 
 	// What it made goes with it, by its owner references.
-	r.forget(request.Name)
+	r.records.Drop(request.Name)
 
 	if err := r.releaseNamespaces(ctx, request.Name); err != nil {
 		return reconcile.Result{}, err
@@ -77,19 +74,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 	return reconcile.Result{}, r.release(ctx, ces)
 }
-
-// forget drops what is kept of an object that is gone.
-func (r *Reconciler) forget(name string) {
-	r.backoff.Forget(name)
-
-	if record := r.memory.forget(name); record != nil {
-		for namespace := range record.writes {
-			r.repairs.Forget(repair(name, namespace))
-		}
-	}
-}
-
-func repair(name, namespace string) string { return name + "/" + namespace }
 
 // release lets a deleted ClusterExternalSecret go: older operators put a
 // finalizer on it.
@@ -123,7 +107,7 @@ func (r *Reconciler) releaseNamespaces(ctx context.Context, name string) error {
 	return errors.Join(errs...)
 }
 
-// namespaces reads metadata from the cache. Nobody may change it.
+// namespaces reads metadata from the cache. It must not be changed.
 func (r *Reconciler) namespaces(ctx context.Context, options ...client.ListOption) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
@@ -141,7 +125,7 @@ func (r *Reconciler) namespaces(ctx context.Context, options ...client.ListOptio
 }
 
 // children reads, by namespace, the ExternalSecrets that a
-// ClusterExternalSecret controls, whatever their names. Nobody may change them.
+// ClusterExternalSecret controls, whatever their names. They must not be changed.
 func (r *Reconciler) children(ctx context.Context, uid types.UID) (map[string][]*esv1.ExternalSecret, error) {
 	var list esv1.ExternalSecretList
 	if err := r.client.List(ctx, &list, client.MatchingFields{indexOwner: string(uid)}, client.UnsafeDisableDeepCopy); err != nil {
@@ -159,8 +143,8 @@ func (r *Reconciler) children(ctx context.Context, uid types.UID) (map[string][]
 
 // provision brings all namespaces up to date.
 func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSecret) (reconcile.Result, error) {
-	record := r.memory.of(ces.Name)
-	if record.status.ahead(ces.ResourceVersion, r.now()) {
+	record := r.records.Of(ces.Name)
+	if record.status.Pending(ces.ResourceVersion, r.now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
@@ -206,7 +190,7 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 		return reconcile.Result{}, ctx.Err()
 	}
 
-	round.learn(ctx, tasks)
+	round.finish(ctx, tasks)
 
 	if err := r.report(ctx, ces, record, func() { summarize(ces, want.name, tasks, record.pause) }); err != nil {
 		return reconcile.Result{}, err
@@ -218,11 +202,11 @@ func (r *Reconciler) provision(ctx context.Context, ces *esv1.ClusterExternalSec
 // task is what is to be done in one namespace, and what became of it.
 type task struct {
 	namespace *metav1.PartialObjectMetadata
-	// matches tells whether the namespace should have an ExternalSecret.
+	// matches reports whether the namespace should have an ExternalSecret.
 	matches bool
 	// current is the ExternalSecret that is there.
 	current *esv1.ExternalSecret
-	// writes tells whether it has to be written.
+	// writes reports whether it has to be written.
 	writes bool
 	// removes lists those that are not wanted any more.
 	removes []*esv1.ExternalSecret
@@ -234,11 +218,11 @@ type task struct {
 	// from an earlier try.
 	failure error
 	held    bool
-	// gone tells that the namespace does not count any more.
+	// gone means that the namespace does not count any more.
 	gone bool
 }
 
-// do does what is planned. Each namespace stands for itself.
+// do does what is planned. Namespaces do not affect each other.
 func (r *Reconciler) do(ctx context.Context, want *child, t *task) {
 	var errs []error
 
@@ -348,7 +332,7 @@ func (r *round) compare(ctx context.Context, t *task) error {
 		version = t.current.ResourceVersion
 	}
 
-	ahead := last.ahead(version, now)
+	ahead := last.pending(version, now)
 
 	switch {
 	case t.current != nil && t.current.DeletionTimestamp != nil:
@@ -377,10 +361,10 @@ func (r *round) compare(ctx context.Context, t *task) error {
 		return nil
 	}
 
-	// Two who undo each other's work must not do so at full speed.
+	// Two controllers that undo each other's writes must not do so at full speed.
 	if last.wrote(r.want.digest) {
-		if wait := r.repairs.Wait(repair(r.ces.Name, name)); wait > 0 {
-			t.failure = &blockedError{fmt.Sprintf("ExternalSecret %q is changed or deleted by somebody else again and again: it is set right at growing intervals", r.want.name)}
+		if wait := last.repairs.Wait(now); wait > 0 {
+			t.failure = &blockedError{fmt.Sprintf("ExternalSecret %q is changed or deleted by another client again and again: it is repaired at growing intervals", r.want.name)}
 			r.soon(wait)
 
 			return nil
@@ -392,7 +376,7 @@ func (r *round) compare(ctx context.Context, t *task) error {
 	return nil
 }
 
-// occupied finds somebody else's ExternalSecret in the cache.
+// occupied finds an ExternalSecret of another owner in the cache.
 func (r *round) occupied(ctx context.Context, t *task) error {
 	found := &esv1.ExternalSecret{}
 
@@ -407,7 +391,7 @@ func (r *round) occupied(ctx context.Context, t *task) error {
 }
 
 // forgetOthers drops what is kept of namespaces that do not match any more: an
-// ExternalSecret that comes back there is nobody's doing.
+// ExternalSecret that comes back there was not changed by another client.
 func (r *round) forgetOthers(tasks []*task) {
 	match := make(map[string]bool, len(tasks))
 	for _, t := range tasks {
@@ -417,18 +401,17 @@ func (r *round) forgetOthers(tasks []*task) {
 	for namespace := range r.record.writes {
 		if !match[namespace] {
 			delete(r.record.writes, namespace)
-			r.repairs.Forget(repair(r.ces.Name, namespace))
 		}
 	}
 }
 
-// learn remembers what became of a round, and decides when the next one is.
-func (r *round) learn(ctx context.Context, tasks []*task) {
+// finish records the results of a round, and decides when the next one is.
+func (r *round) finish(ctx context.Context, tasks []*task) {
 	failed, tried := false, false
 
 	for _, t := range tasks {
 		if t.writes && !t.gone {
-			r.record.writes[t.namespace.Name] = &write{digest: r.want.digest, version: t.version, at: r.now(), failure: t.failure}
+			r.record.wrote(t.namespace.Name, r.want.digest, t.version, t.failure, r.now())
 		}
 
 		if t.failure == nil {
@@ -449,10 +432,10 @@ func (r *round) learn(ctx context.Context, tasks []*task) {
 
 	switch {
 	case !failed:
-		r.backoff.Forget(r.ces.Name)
+		r.record.failures = newFailures()
 		r.record.until, r.record.pause = time.Time{}, 0
 	case tried:
-		r.record.pause = r.backoff.Next(r.ces.Name, 0)
+		r.record.pause = r.record.failures.Step()
 		r.record.until = r.now().Add(r.record.pause)
 	}
 
@@ -479,7 +462,7 @@ func (r *Reconciler) report(ctx context.Context, ces *esv1.ClusterExternalSecret
 		return fmt.Errorf("cannot write the status of ClusterExternalSecret %q: %w", ces.Name, err)
 	}
 
-	record.status = &write{version: ces.ResourceVersion, at: r.now()}
+	record.status.Expect(ces.ResourceVersion, r.now())
 
 	return nil
 }

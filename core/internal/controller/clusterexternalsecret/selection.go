@@ -19,7 +19,7 @@ type selection struct {
 	names     []string
 }
 
-// newSelection reads a spec. A selector that nobody can read is an error: to
+// newSelection reads a spec. An invalid selector is an error: to
 // take it for one that matches nothing would delete ExternalSecrets.
 func newSelection(spec *esv1.ClusterExternalSecretSpec) (*selection, error) {
 	s := &selection{names: spec.Namespaces}
@@ -52,7 +52,7 @@ func (s *selection) add(selector *metav1.LabelSelector) error {
 	return nil
 }
 
-// matches tells whether a namespace is meant. One that is being deleted takes
+// matches reports whether a namespace is selected. One that is being deleted takes
 // nothing new, and what it has goes with it.
 func (s *selection) matches(namespace client.Object) bool {
 	return namespace.GetDeletionTimestamp() == nil && (slices.Contains(s.names, namespace.GetName()) ||

@@ -117,7 +117,7 @@ func byFinalizer(object client.Object) []string {
 	return names
 }
 
-// childChanged leaves out what an ExternalSecret tells of its own syncs.
+// childChanged ignores what an ExternalSecret reports about its own syncs.
 func childChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld, e.ObjectNew
@@ -131,7 +131,7 @@ func childChanged() predicate.Predicate {
 }
 
 // ofChild finds the ClusterExternalSecret that made an ExternalSecret, and
-// those that would make one where it stands.
+// those that would make one where it is.
 func (r *Reconciler) ofChild(ctx context.Context, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	if owner := owner(object); owner != nil {

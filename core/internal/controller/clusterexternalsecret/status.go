@@ -15,12 +15,12 @@ const (
 	// shownFailures bounds what the message lists; status.failedNamespaces has
 	// them all.
 	shownFailures = 3
-	// longestReason bounds what is told of one namespace: there may be
+	// longestReason bounds the text about one namespace: there may be
 	// thousands in one object.
 	longestReason = 300
 )
 
-// summarize tells in the status what became of every namespace, and when those
+// summarize writes the result of every namespace to the status, and when those
 // that failed are tried again.
 func summarize(ces *esv1.ClusterExternalSecret, name string, tasks []*task, pause time.Duration) {
 	var (
@@ -59,7 +59,7 @@ func summarize(ces *esv1.ClusterExternalSecret, name string, tasks []*task, paus
 	}
 }
 
-// first tells of some failures, and when the next try is.
+// first describes some failures, and when the next try is.
 func first(failed []esv1.ClusterExternalSecretNamespaceFailure, pause time.Duration) string {
 	var texts []string
 
@@ -86,10 +86,10 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:longestReason], "") + "..."
 }
 
-// unreadable tells that the spec does not say which namespaces are meant. What
+// unreadable reports that the spec does not define which namespaces are selected. What
 // is there stays.
 func unreadable(ces *esv1.ClusterExternalSecret, err error) {
-	setReady(ces, metav1.ConditionFalse, esv1.ReasonInvalidSelector, err.Error()+"; no namespace is touched until that is mended")
+	setReady(ces, metav1.ConditionFalse, esv1.ReasonInvalidSelector, err.Error()+"; no namespace is touched until that is fixed")
 }
 
 func setReady(ces *esv1.ClusterExternalSecret, status metav1.ConditionStatus, reason, message string) {

@@ -20,7 +20,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
-// attempts is how often a write begins anew because the cache was behind.
+// attempts is how often a write is repeated because the cache was behind.
 const attempts = 3
 
 // blockedError says that only a change of an object can help.
@@ -57,7 +57,7 @@ func (c *child) foreign(current *esv1.ExternalSecret) error {
 // resource version. current is what the cache has, which the
 // ClusterExternalSecret controls; nil where there is none.
 //
-// What is new is created, not applied: a create fails where somebody else was
+// What is new is created, not applied: a create fails where another client was
 // faster, while an apply would take over what it finds. What is there is
 // applied under its UID, for the same reason.
 func (w *writer) write(ctx context.Context, want *child, namespace string, current *esv1.ExternalSecret) (string, error) {
@@ -97,7 +97,7 @@ func (w *writer) write(ctx context.Context, want *child, namespace string, curre
 	return "", explain(want.name, last)
 }
 
-// behind tells whether a write was refused because what the cache showed has
+// behind reports whether a write was refused because what the cache showed has
 // changed, is gone, or is another one.
 func behind(current *esv1.ExternalSecret, err error) bool {
 	if current == nil {
@@ -178,7 +178,7 @@ func (w *writer) change(ctx context.Context, want *child, current *esv1.External
 		return written.ResourceVersion, nil
 	}
 
-	// What somebody else has added to the spec is his, and outlives an apply.
+	// What another client has added to the spec belongs to that client, and outlives an apply.
 	before := written.DeepCopy()
 	written.Spec = *want.spec.DeepCopy()
 	err = w.client.Patch(ctx, written, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}),
@@ -228,7 +228,7 @@ func (w *writer) release(ctx context.Context, namespace *metav1.PartialObjectMet
 		return nil
 	}
 
-	// Of a conflict the watch will tell, with the finalizer as it is by then.
+	// The watch reports a conflict, with the finalizer as it is by then.
 	err := w.client.Patch(ctx, after, client.MergeFromWithOptions(namespace, client.MergeFromWithOptimisticLock{}))
 	if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("cannot take the finalizer %q off Namespace %q: %w", finalizer, namespace.Name, err)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,46 +20,50 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/subscription"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 )
 
 const (
-	// firstWatch is how long the first list of a kind may take before its want is
-	// an error.
-	firstWatch = 10 * time.Second
-	// informerRetry is how soon a kind is tried again that the cluster does not
-	// know.
+	// listTimeout is how long the first list of a kind may take before watch
+	// returns an error other than objectwatch.ErrPending.
+	listTimeout = 10 * time.Second
+	// informerRetry is the pause before a kind is tried again that the cluster
+	// does not have.
 	informerRetry = 10 * time.Second
 )
 
-// errUnlisted says that a kind's objects could not be listed. The API server's
-// reason is in the log.
+// errUnlisted means that the objects of a kind could not be listed. The API
+// server's reason is in the log.
 var errUnlisted = errors.New("the API server has not listed its objects")
 
 // kinds watches targets that are no Secrets: each kind as long as an
-// ExternalSecret names it, and only objects that carry the label of those that
-// are managed.
+// ExternalSecret names it, and only objects with the label of managed ones.
 type kinds struct {
 	cache cache.Cache
-	// known is called with those who want a kind, when its objects are known.
-	known func(...types.NamespacedName)
-	now   func() time.Time
-
-	running sync.WaitGroup
+	// known is called with the ExternalSecrets of a kind when its objects are
+	// known.
+	known   func(...types.NamespacedName)
+	now     func() time.Time
+	watches *subscription.Watches[schema.GroupVersionKind, types.NamespacedName, *kind]
 
 	mu         sync.Mutex
-	stopped    bool
 	controller controller.Controller
 	events     handler.TypedEventHandler[*unstructured.Unstructured, reconcile.Request]
-	watched    map[schema.GroupVersionKind]*kind
-	wanted     map[types.NamespacedName]schema.GroupVersionKind
-	wanting    map[schema.GroupVersionKind]map[types.NamespacedName]bool
 }
 
+// kindSubscription is the kind that one ExternalSecret names.
+type kindSubscription = subscription.Subscription[schema.GroupVersionKind, types.NamespacedName, *kind]
+
+// kind is the state of a kind's watch, which starts when the kind is first
+// observed: what is named may not be allowed.
 type kind struct {
-	known bool
-	began time.Time
-	stop  context.CancelFunc
+	observe  func()
+	observed chan struct{}
+
+	mu      sync.Mutex
+	known   bool
+	started time.Time
 }
 
 func newKinds(mgr manager.Manager, known func(...types.NamespacedName)) (*kinds, error) {
@@ -71,7 +73,7 @@ func newKinds(mgr manager.Manager, known func(...types.NamespacedName)) (*kinds,
 		ReaderFailOnMissingInformer: true,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a cache of generic targets: %w", err)
+		return nil, fmt.Errorf("cannot create a cache of generic targets: %w", err)
 	}
 
 	if err := mgr.Add(managed); err != nil {
@@ -82,7 +84,7 @@ func newKinds(mgr manager.Manager, known func(...types.NamespacedName)) (*kinds,
 
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
-		k.end()
+		k.watches.Stop()
 
 		return nil
 	})); err != nil {
@@ -93,14 +95,20 @@ func newKinds(mgr manager.Manager, known func(...types.NamespacedName)) (*kinds,
 }
 
 func kindsOf(managed cache.Cache, known func(...types.NamespacedName)) *kinds {
-	return &kinds{
-		cache: managed, known: known, now: time.Now,
-		watched: map[schema.GroupVersionKind]*kind{}, wanted: map[types.NamespacedName]schema.GroupVersionKind{},
-		wanting: map[schema.GroupVersionKind]map[types.NamespacedName]bool{},
-	}
+	k := &kinds{cache: managed, known: known, now: time.Now}
+	k.watches = subscription.New(subscription.Options[schema.GroupVersionKind, types.NamespacedName, *kind]{
+		New: func(schema.GroupVersionKind) *kind {
+			observed := make(chan struct{})
+
+			return &kind{observed: observed, observe: sync.OnceFunc(func() { close(observed) })}
+		},
+		Run: k.run,
+	})
+
+	return k
 }
 
-// begin gives changes of targets to a controller.
+// begin passes changes of targets to a controller.
 func (k *kinds) begin(c controller.Controller, events handler.TypedEventHandler[*unstructured.Unstructured, reconcile.Request]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -108,62 +116,13 @@ func (k *kinds) begin(c controller.Controller, events handler.TypedEventHandler[
 	k.controller, k.events = c, events
 }
 
-// end ends all watches.
-func (k *kinds) end() {
-	k.mu.Lock()
-	k.stopped = true
-
-	for _, watched := range k.watched {
-		watched.stop()
+// follow makes gvk the kind that an ExternalSecret names; the empty one is none.
+func follow(s *kindSubscription, gvk schema.GroupVersionKind) {
+	if gvk.Empty() {
+		s.Close()
+	} else {
+		s.Replace(gvk)
 	}
-
-	k.mu.Unlock()
-	k.running.Wait()
-}
-
-// want makes a kind the one that an ExternalSecret names; none is the empty
-// one. A kind that nobody names any more is no longer watched.
-func (k *kinds) want(who types.NamespacedName, gvk schema.GroupVersionKind) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-
-	former := k.wanted[who]
-	if former == gvk {
-		return
-	}
-
-	delete(k.wanted, who)
-
-	if !gvk.Empty() {
-		k.wanted[who] = gvk
-
-		if k.wanting[gvk] == nil {
-			k.wanting[gvk] = map[types.NamespacedName]bool{}
-		}
-
-		k.wanting[gvk][who] = true
-	}
-
-	delete(k.wanting[former], who)
-
-	if former.Empty() || len(k.wanting[former]) > 0 {
-		return
-	}
-
-	delete(k.wanting, former)
-
-	if watched, ok := k.watched[former]; ok {
-		watched.stop()
-		delete(k.watched, former)
-		k.remove(former)
-	}
-}
-
-// remove ends the informer of a kind.
-func (k *kinds) remove(gvk schema.GroupVersionKind) {
-	// It fails for what the scheme does not know, and it knows all that is
-	// unstructured.
-	_ = k.cache.RemoveInformer(context.Background(), ofKind(gvk))
 }
 
 func ofKind(gvk schema.GroupVersionKind) *unstructured.Unstructured {
@@ -173,77 +132,70 @@ func ofKind(gvk schema.GroupVersionKind) *unstructured.Unstructured {
 	return object
 }
 
-// watch begins to watch a kind that somebody wants, unless that is done
-// already. It does not wait for the kind's objects to be known: what the
-// operator may not list would keep every worker waiting. At first the error is a
-// reference.ErrPending.
+// watch starts to watch a kind that has subscribers, unless it is watched
+// already. It does not wait until the kind's objects are known: kinds that the
+// operator may not list would block every worker. Until then the error is
+// objectwatch.ErrPending.
 func (k *kinds) watch(_ context.Context, gvk schema.GroupVersionKind) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	watched, ok := k.watches.Watch(gvk)
+	if !ok {
+		return objectwatch.ErrPending
+	}
 
-	watched, ok := k.watched[gvk]
-	if !ok && !k.stopped {
-		ctx, stop := context.WithCancel(context.Background())
-		watched = &kind{began: k.now(), stop: stop}
-		k.watched[gvk] = watched
+	watched.observe()
 
-		k.running.Go(func() { k.look(ctx, gvk, watched) })
+	watched.mu.Lock()
+	defer watched.mu.Unlock()
+
+	if watched.started.IsZero() {
+		watched.started = k.now()
 	}
 
 	switch {
-	case watched == nil, !watched.known && k.now().Sub(watched.began) < firstWatch:
-		return reference.ErrPending
-	case !watched.known:
-		return errUnlisted
-	default:
+	case watched.known:
 		return nil
+	case k.now().Sub(watched.started) < listTimeout:
+		return objectwatch.ErrPending
+	default:
+		return errUnlisted
 	}
 }
 
-// look waits until the objects of a kind are known, however long that takes.
-func (k *kinds) look(ctx context.Context, gvk schema.GroupVersionKind, watched *kind) {
+// run watches a kind once it is observed.
+func (k *kinds) run(ctx context.Context, gvk schema.GroupVersionKind, watched *kind) {
+	select {
+	case <-watched.observed:
+	case <-ctx.Done():
+		return
+	}
+
 	object := ofKind(gvk)
 
+	// It fails only for types that the scheme does not have, and unstructured
+	// objects need none.
+	defer func() { _ = k.cache.RemoveInformer(context.Background(), object) }()
+
 	for {
-		_, err := k.cache.GetInformer(ctx, object)
-		if err == nil && ctx.Err() == nil {
+		if _, err := k.cache.GetInformer(ctx, object); err == nil && ctx.Err() == nil {
 			break
 		}
 
 		select {
 		case <-ctx.Done():
-			k.dropped(gvk)
-
 			return
 		case <-time.After(informerRetry):
 		}
 	}
 
 	k.mu.Lock()
-
-	if ctx.Err() != nil {
-		k.mu.Unlock()
-		k.dropped(gvk)
-
-		return
-	}
-
-	// It only says that sources are started, which this one does by itself.
-	if err := k.controller.Watch(source.Kind(k.cache, object, k.events)); err == nil {
-		watched.known = true
-	}
-
-	names := slices.Collect(maps.Keys(k.wanting[gvk]))
+	// An error means only that the controller starts sources later.
+	err := k.controller.Watch(source.Kind(k.cache, object, k.events))
 	k.mu.Unlock()
-	k.known(names...)
-}
 
-// dropped ends an informer that came into being after its kind was dropped.
-func (k *kinds) dropped(gvk schema.GroupVersionKind) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	watched.mu.Lock()
+	watched.known = err == nil
+	watched.mu.Unlock()
 
-	if _, again := k.watched[gvk]; !again {
-		k.remove(gvk)
-	}
+	k.known(k.watches.Subscribers(gvk)...)
+	<-ctx.Done()
 }

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
 )
 
 var (
@@ -106,26 +106,29 @@ func TestKinds(t *testing.T) {
 	})
 	k.begin(sources{}, nil)
 
-	defer k.end()
+	defer k.watches.Stop()
 
 	clock := time.Now()
 	k.now = func() time.Time { return clock }
 
-	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
+	subscriptions := map[string]*kindSubscription{}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		subscriptions[name] = k.watches.Subscribe(types.NamespacedName{Namespace: "ns", Name: name})
+	}
 
-	k.want(named("a"), configMaps)
-	k.want(named("b"), configMaps)
-	k.want(named("c"), things)
+	follow(subscriptions["a"], configMaps)
+	follow(subscriptions["b"], configMaps)
+	follow(subscriptions["c"], things)
 
 	began := time.Now()
 
 	for _, gvk := range []schema.GroupVersionKind{configMaps, configMaps, things} {
-		if err := k.watch(t.Context(), gvk); !errors.Is(err, reference.ErrPending) {
+		if err := k.watch(t.Context(), gvk); !errors.Is(err, objectwatch.ErrPending) {
 			t.Errorf("%s: at first it is not known yet: %v", gvk.Kind, err)
 		}
 	}
 
-	clock = clock.Add(firstWatch)
+	clock = clock.Add(listTimeout)
 
 	if err := k.watch(t.Context(), things); !errors.Is(err, errUnlisted) {
 		t.Errorf("later that is an error: %v", err)
@@ -148,22 +151,22 @@ func TestKinds(t *testing.T) {
 		t.Error(err)
 	}
 
-	k.want(named("a"), schema.GroupVersionKind{})
+	follow(subscriptions["a"], schema.GroupVersionKind{})
 
 	if err := k.watch(t.Context(), configMaps); err != nil {
 		t.Errorf("one of two goes, and the kind with it: %v", err)
 	}
 
 	// The last of each goes: one to another kind, one for good.
-	k.want(named("b"), things)
-	k.want(named("c"), schema.GroupVersionKind{})
-	k.want(named("b"), schema.GroupVersionKind{})
+	follow(subscriptions["b"], things)
+	follow(subscriptions["c"], schema.GroupVersionKind{})
+	follow(subscriptions["b"], schema.GroupVersionKind{})
 	soon(t, "their informers end", func() bool { return len(managed.runs()) == 0 })
 
 	// Whoever comes later begins anew.
-	k.want(named("d"), things)
+	follow(subscriptions["d"], things)
 
-	if err := k.watch(t.Context(), things); !errors.Is(err, reference.ErrPending) {
+	if err := k.watch(t.Context(), things); !errors.Is(err, objectwatch.ErrPending) {
 		t.Error(err)
 	}
 

@@ -18,17 +18,17 @@ import (
 // Order of the queue, the first first. Inside each it is first come, first
 // served, so that nothing of the initial list starves.
 const (
-	// first: a Secret that somebody waits for does not exist yet.
+	// first: the Secret does not exist yet, and workloads wait for it.
 	first = 100
-	// changed: somebody has just changed something.
+	// changed: an object that it depends on was changed.
 	changed = 50
-	// periodic: nobody waits for it.
+	// periodic: only the refresh interval is over.
 	periodic = 0
 )
 
-// urgency of an ExternalSecret: of one that was never synced, that somebody
-// waits for it, and otherwise what has happened to it.
-func urgency(es *esv1.ExternalSecret, otherwise int) int {
+// priorityOf an ExternalSecret: that of a first sync where it was never synced,
+// otherwise the given one.
+func priorityOf(es *esv1.ExternalSecret, otherwise int) int {
 	if es.Status.RefreshTime.IsZero() {
 		return first
 	}
@@ -38,58 +38,57 @@ func urgency(es *esv1.ExternalSecret, otherwise int) int {
 
 type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// byUrgency puts ExternalSecrets into the queue.
-type byUrgency struct{}
+// byPriority puts ExternalSecrets into the queue.
+type byPriority struct{}
 
-var _ handler.EventHandler = byUrgency{}
+var _ handler.EventHandler = byPriority{}
 
-// Create is an ExternalSecret that was made, or stands in the initial list.
-func (byUrgency) Create(_ context.Context, e event.CreateEvent, q requests) {
+// Create enqueues an ExternalSecret that was created, or is in the initial list.
+func (byPriority) Create(_ context.Context, e event.CreateEvent, q requests) {
 	if es, ok := e.Object.(*esv1.ExternalSecret); ok {
-		add(q, urgency(es, periodic), client.ObjectKeyFromObject(es))
+		add(q, priorityOf(es, periodic), client.ObjectKeyFromObject(es))
 	}
 }
 
-// Update is an ExternalSecret that was changed.
-func (byUrgency) Update(_ context.Context, e event.UpdateEvent, q requests) {
+// Update enqueues an ExternalSecret that was changed.
+func (byPriority) Update(_ context.Context, e event.UpdateEvent, q requests) {
 	if es, ok := e.ObjectNew.(*esv1.ExternalSecret); ok {
-		add(q, urgency(es, changed), client.ObjectKeyFromObject(es))
+		add(q, priorityOf(es, changed), client.ObjectKeyFromObject(es))
 	}
 }
 
-// Delete is an ExternalSecret that is gone.
-func (byUrgency) Delete(_ context.Context, e event.DeleteEvent, q requests) {
+// Delete enqueues an ExternalSecret that was deleted.
+func (byPriority) Delete(_ context.Context, e event.DeleteEvent, q requests) {
 	add(q, periodic, client.ObjectKeyFromObject(e.Object))
 }
 
 // Generic events are not used.
-func (byUrgency) Generic(context.Context, event.GenericEvent, requests) {}
+func (byPriority) Generic(context.Context, event.GenericEvent, requests) {}
 
 // dependents puts the ExternalSecrets that a change of another object concerns
 // into the queue.
 type dependents[O client.Object] struct {
 	// of an object; they are the cache's own and must not be changed.
 	of func(ctx context.Context, object O) []*esv1.ExternalSecret
-	// settled, which may be nil, tells that an object is as an ExternalSecret has
-	// left it: that is an echo of the operator's own write, and nobody waits for
-	// what comes of it.
+	// settled, which may be nil, reports that an object is as an ExternalSecret has
+	// left it: the event is an echo of the operator's own write, and not urgent.
 	settled func(es *esv1.ExternalSecret, object O) bool
 }
 
 var _ handler.EventHandler = dependents[client.Object]{}
 
-// Create is an object that was made, or stands in the initial list: then the
+// Create enqueues for an object that was created, or is in the initial list: then the
 // ExternalSecrets have their own place in the queue.
 func (d dependents[O]) Create(ctx context.Context, e event.TypedCreateEvent[O], q requests) {
 	d.enqueue(ctx, e.Object, func(es *esv1.ExternalSecret) bool { return e.IsInInitialList || d.echo(es, e.Object) }, q)
 }
 
-// Update is an object that was changed.
+// Update enqueues for an object that was changed.
 func (d dependents[O]) Update(ctx context.Context, e event.TypedUpdateEvent[O], q requests) {
 	d.enqueue(ctx, e.ObjectNew, func(es *esv1.ExternalSecret) bool { return d.echo(es, e.ObjectNew) }, q)
 }
 
-// Delete is an object that is gone.
+// Delete enqueues for an object that was deleted.
 func (d dependents[O]) Delete(ctx context.Context, e event.TypedDeleteEvent[O], q requests) {
 	d.enqueue(ctx, e.Object, func(*esv1.ExternalSecret) bool { return false }, q)
 }
@@ -101,11 +100,11 @@ func (d dependents[O]) echo(es *esv1.ExternalSecret, object O) bool {
 	return d.settled != nil && d.settled(es, object)
 }
 
-func (d dependents[O]) enqueue(ctx context.Context, object O, unhurried func(*esv1.ExternalSecret) bool, q requests) {
+func (d dependents[O]) enqueue(ctx context.Context, object O, routine func(*esv1.ExternalSecret) bool, q requests) {
 	for _, es := range d.of(ctx, object) {
 		priority := periodic
-		if !unhurried(es) {
-			priority = urgency(es, changed)
+		if !routine(es) {
+			priority = priorityOf(es, changed)
 		}
 
 		add(q, priority, client.ObjectKeyFromObject(es))
@@ -124,15 +123,15 @@ func add(q requests, priority int, names ...types.NamespacedName) {
 	}
 }
 
-// urgentQueue is the controller's queue, for those who find out about a change
-// by other ways than a watch of the cache.
-type urgentQueue struct {
+// controllerQueue is the controller's queue, for changes that are not reported by
+// a watch of the cache.
+type controllerQueue struct {
 	mu    sync.Mutex
 	queue requests
 }
 
-// start is a source of events: it gets hold of the queue.
-func (u *urgentQueue) start(_ context.Context, q requests) error {
+// start is a source of events that keeps the queue.
+func (u *controllerQueue) start(_ context.Context, q requests) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 
@@ -142,7 +141,7 @@ func (u *urgentQueue) start(_ context.Context, q requests) error {
 }
 
 // add puts objects into the queue, once there is one.
-func (u *urgentQueue) add(priority int, names ...types.NamespacedName) {
+func (u *controllerQueue) add(priority int, names ...types.NamespacedName) {
 	u.mu.Lock()
 	q := u.queue
 	u.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -18,33 +17,34 @@ import (
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/bulkhead"
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/meter"
-	"github.com/external-secrets/eso/core/internal/notice"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
-	"github.com/external-secrets/eso/core/internal/render"
-	"github.com/external-secrets/eso/core/internal/report"
-	"github.com/external-secrets/eso/core/internal/retry"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/generator"
+	"github.com/external-secrets/eso/core/internal/metrics"
+	"github.com/external-secrets/eso/core/internal/queue/admission"
+	"github.com/external-secrets/eso/core/internal/records"
+	"github.com/external-secrets/eso/core/internal/store/watch"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/internal/sync/report"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
-	// staleRetry is how soon an object is looked at again when the cache lags
+	// staleRetry is how soon an object is reconciled again when the cache lags
 	// behind this process's own writes.
 	staleRetry = 100 * time.Millisecond
-	// parkedRetry is how soon an object that waits for a busy store is looked
-	// at again in any case; usually it is woken before.
-	parkedRetry = time.Minute
-	// pendingRetry is how soon an object is looked at again whose target or
+	// deferredRetry is how soon an object that waits for a busy store is reconciled
+	// in any case; usually it is woken before.
+	deferredRetry = time.Minute
+	// pendingRetry is how soon an object is reconciled again whose target or
 	// templates are not known yet; usually it is woken before.
 	pendingRetry = 10 * time.Second
-	// missingRetry is how soon a target that others have to make is looked for
+	// missingRetry is how soon a target that another client has to create is looked for
 	// again, where its kind is not watched.
 	missingRetry = 30 * time.Second
-	// A target that somebody else keeps changing is repaired at these
+	// A target that another client keeps changing is repaired at these
 	// intervals.
 	shortestRepair = time.Second
 	longestRepair  = 5 * time.Minute
@@ -56,7 +56,7 @@ type Options struct {
 	Class string
 	// Concurrent syncs.
 	Concurrent int
-	// MemoryBytes bounds what is remembered of what stores answered.
+	// MemoryBytes bounds the values that stores returned last and that are kept.
 	MemoryBytes int
 	// GenericTargets allows targets that are no Secrets.
 	GenericTargets bool
@@ -68,34 +68,35 @@ type Dependencies struct {
 	Client client.Client
 	// Direct reads from the API server.
 	Direct client.Reader
-	// Openers of stores.
-	Openers source.Registry
+	// Stores and Generators are resolved by apiVersion.
+	Stores     store.Resolvers
+	Generators generator.Resolvers
 	// Renderer of targets.
 	Renderer *render.Renderer
-	// Reporter of what became of a sync.
+	// Reporter of the results of syncs.
 	Reporter *report.Reporter
-	// Meter counts.
-	Meter *meter.Meter
+	// Metrics of syncs.
+	Metrics *metrics.Recorder
 }
 
 // Reconciler syncs ExternalSecrets.
 type Reconciler struct {
 	Dependencies
 
-	options    Options
-	secrets    *apply.Secrets
-	manifests  *apply.Manifests
-	kinds      *kinds
-	references *reference.Watcher
-	notices    *notice.Notices
-	memory     *fetch.Memory
-	backoff    *retry.Backoff
-	repairs    *retry.Pace
-	busy       *bulkhead.Bulkhead[types.NamespacedName]
-	written    *writes
-	// writing are the refreshes that are being written.
+	options   Options
+	fetcher   *fetch.Fetcher
+	secrets   *apply.Secrets
+	manifests *apply.Manifests
+	// kinds, objects and stores are watched as long as ExternalSecrets name them.
+	kinds   *kinds
+	objects *objectwatch.Watcher
+	stores  *watch.Watches
+	records *records.Map[types.NamespacedName, record]
+	memory  *fetch.Memory
+	busy    *admission.Limiter[types.NamespacedName]
+	// writing are the refreshes that write their targets now.
 	writing chan struct{}
-	queue   *urgentQueue
+	queue   *controllerQueue
 	now     func() time.Time
 }
 
@@ -104,26 +105,28 @@ func New(dependencies Dependencies, options Options) *Reconciler {
 	r := &Reconciler{
 		Dependencies: dependencies,
 		options:      options,
+		fetcher:      fetch.New(dependencies.Stores, dependencies.Generators),
 		secrets:      apply.NewSecrets(dependencies.Client, dependencies.Direct),
 		memory:       fetch.NewMemory(options.MemoryBytes),
-		backoff:      retry.New(time.Second, 7*time.Minute),
-		repairs:      retry.NewPace(shortestRepair, longestRepair),
-		written:      newWrites(),
 		writing:      make(chan struct{}, max(1, options.Concurrent/8)),
-		queue:        &urgentQueue{},
+		queue:        &controllerQueue{},
 		now:          time.Now,
 	}
-	r.notices = notice.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
-	r.busy = bulkhead.New(options.Concurrent, func(name types.NamespacedName, urgency int) { r.queue.add(urgency, name) })
+	r.records = records.New(r.newRecord)
+	r.stores = watch.New(func(names ...types.NamespacedName) { r.enqueue(changed, names...) })
+	r.busy = admission.New(options.Concurrent, func(name types.NamespacedName, priority int) { r.queue.add(priority, name) })
 
 	return r
 }
 
-// attempt is what is known of one ExternalSecret while it is looked at.
-type attempt struct {
-	es   *esv1.ExternalSecret
-	name types.NamespacedName
-	plan *plan.Plan
+// syncContext is what is known of one ExternalSecret while it is reconciled.
+type syncContext struct {
+	es     *esv1.ExternalSecret
+	name   types.NamespacedName
+	record *record
+	plan   *plan.Plan
+	// stores that the ExternalSecret refers to, resolved once.
+	stores fetch.Stores
 	// target writes and judges the target.
 	target apply.Writer
 	// current is the target as far as it is known; nil where there is none.
@@ -136,29 +139,30 @@ type attempt struct {
 	began time.Time
 	// entered says that it has asked for a place among those who read.
 	entered bool
-	// mark is what notices had told of when the stores were read.
-	mark notice.Mark
+	// mark is what had been reported when the stores were read.
+	mark watch.Mark
 }
 
 // version of what the stores' answers depend on.
-func (s *attempt) version() string {
+func (s *syncContext) version() string {
 	return fmt.Sprintf("%s/%d/%s", s.es.UID, s.es.Generation, s.dependencies)
 }
 
 // Reconcile brings one ExternalSecret up to date.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	s := &attempt{name: request.NamespacedName, began: r.now()}
+	s := &syncContext{name: request.NamespacedName, began: r.now()}
 	result, err := r.reconcile(ctx, s)
 
-	// What was woken because a place is free and does not take it must say so.
+	// An object that was woken because its store has room, and does not read, must
+	// cancel that.
 	if !s.entered {
-		r.busy.Pass(s.name)
+		r.busy.Cancel(s.name)
 	}
 
 	return result, err
 }
 
-func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Result, error) {
+func (r *Reconciler) reconcile(ctx context.Context, s *syncContext) (reconcile.Result, error) {
 	es := &esv1.ExternalSecret{}
 
 	if err := r.Client.Get(ctx, s.name, es); err != nil {
@@ -171,18 +175,23 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return reconcile.Result{}, r.release(ctx, es)
 	}
 
-	s.es, s.target = es, r.writer(es)
-	r.kinds.want(s.name, plan.TargetOf(es).Manifest)
+	s.es, s.target, s.record = es, r.writer(es), r.records.Of(s.name)
+	follow(s.record.kind, plan.TargetOf(es).Manifest)
+
+	var err error
+	if s.stores, err = r.fetcher.Resolve(ctx, plan.Stores(es), es.Namespace); err != nil {
+		return reconcile.Result{}, err
+	}
 
 	skipped, err := r.skip(ctx, s)
 	if skipped || err != nil {
-		r.notices.Want(s.name)
+		s.record.stores.Close()
 
 		return reconcile.Result{}, err
 	}
 
-	if s.plan, err = plan.New(es); err != nil {
-		r.notices.Want(s.name)
+	if s.plan, err = plan.New(es, r.Generators.Serves); err != nil {
+		s.record.stores.Close()
 
 		return r.failed(ctx, s, err)
 	}
@@ -191,12 +200,12 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
-	if r.written.ahead(es, s.current) {
+	if s.record.pending(es, s.current, r.now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	if r.watch(s) {
-		r.notices.Want(s.name)
+	if r.subscribe(s) {
+		s.record.stores.Close()
 
 		return r.waiting(ctx, s)
 	}
@@ -205,28 +214,28 @@ func (r *Reconciler) reconcile(ctx context.Context, s *attempt) (reconcile.Resul
 		return r.unknown(ctx, s, err)
 	}
 
-	r.listen(ctx, s)
+	r.subscribeStores(s)
 
 	due := plan.Decide(es, r.state(s))
 	if due.Now {
 		return r.sync(ctx, s, due)
 	}
 
-	// What failed since the last sync is over. Where a sync window holds back
-	// what would find out, nobody knows.
+	// What failed since the last sync is over. That is not known where a sync
+	// window holds back the refresh.
 	if !due.Held {
-		r.backoff.Forget(s.name.String())
+		s.record.failures = newFailures()
 
-		err = r.Reporter.Stands(ctx, es)
+		err = r.Reporter.Recovered(ctx, es)
 	}
 
 	return again(es, due.Again()), err
 }
 
-// unknown deals with something that could not be looked at: what is not known
-// yet brings the object back when it is.
-func (r *Reconciler) unknown(ctx context.Context, s *attempt, err error) (reconcile.Result, error) {
-	if errors.Is(err, reference.ErrPending) {
+// unknown handles the error of something that could not be read: what is not known
+// yet enqueues the object when it is.
+func (r *Reconciler) unknown(ctx context.Context, s *syncContext, err error) (reconcile.Result, error) {
+	if errors.Is(err, objectwatch.ErrPending) {
 		return again(s.es, pendingRetry), nil
 	}
 
@@ -242,16 +251,16 @@ func (r *Reconciler) writer(es *esv1.ExternalSecret) apply.Writer {
 	return r.manifests
 }
 
-// again lets an object come back, as one that nobody waits for, unless it was
-// never synced.
+// again reconciles an object after a while, with the priority of a periodic
+// refresh unless it was never synced.
 func again(es *esv1.ExternalSecret, after time.Duration) reconcile.Result {
-	priority := urgency(es, periodic)
+	priority := priorityOf(es, periodic)
 
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
 
 // state is what is known of the target and what it is made from.
-func (r *Reconciler) state(s *attempt) plan.State {
+func (r *Reconciler) state(s *syncContext) plan.State {
 	intact := s.target.Intact(s.es, s.current)
 	// Where the stores had nothing, no target is missed.
 	if s.current == nil && s.es.Status.Binding == nil && !s.es.Status.RefreshTime.IsZero() {
@@ -264,79 +273,62 @@ func (r *Reconciler) state(s *attempt) plan.State {
 		intact = false
 	}
 
-	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Told: r.notices.Told(s.name), Now: r.now()}
+	return plan.State{Dependencies: s.dependencies, Intact: intact, Frozen: s.target.Frozen(s.es, s.current), Reported: s.record.stores.Changed(), Now: r.now()}
 }
 
 // skip leaves an ExternalSecret to another operator where one of its stores
 // does.
-func (r *Reconciler) skip(ctx context.Context, s *attempt) (bool, error) {
-	for _, store := range plan.Stores(s.es) {
-		opener, ok := r.Openers[store.APIVersion]
-		if !ok {
-			continue
-		}
-
-		class, err := opener.Class(ctx, store, s.es.Namespace)
-		if err != nil {
-			return false, err
-		}
-
-		if class != "" && class != r.options.Class {
-			return true, r.Reporter.Skipped(ctx, s.es, store.String(), class)
+func (r *Reconciler) skip(ctx context.Context, s *syncContext) (bool, error) {
+	for _, reference := range plan.Stores(s.es) {
+		if class := s.stores[reference].Class; class != "" && class != r.options.Class {
+			return true, r.Reporter.Skipped(ctx, s.es, reference.String(), class)
 		}
 	}
 
 	return false, nil
 }
 
-// watch has everything watched that the ExternalSecret names, and tells whether
-// its target has to come into being by somebody else's hand.
-func (r *Reconciler) watch(s *attempt) (waits bool) {
-	var keys []reference.Key
+// subscribe watches the objects that the ExternalSecret names, and reports whether
+// its target has to be created by another client.
+func (r *Reconciler) subscribe(s *syncContext) (waits bool) {
+	var keys []objectwatch.Key
 
 	for _, object := range plan.Objects(s.es) {
-		keys = append(keys, reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		keys = append(keys, objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 	}
 
 	waits = s.current == nil && s.plan.Target.Creation == esv1.CreationMerge
 	if waits && s.plan.Target.IsSecret() {
-		keys = append(keys, reference.Key{Kind: reference.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
+		keys = append(keys, objectwatch.Key{Kind: objectwatch.Target, Namespace: s.es.Namespace, Name: s.plan.Target.Name})
 	}
 
-	r.references.Want(s.name, keys...)
+	s.record.objects.Replace(keys...)
 
 	return waits
 }
 
-// listen has the stores watched whose backends tell of changes, for an
+// subscribeStores watches the stores whose backends report changes, for an
 // ExternalSecret that refreshes at all. A store that cannot be watched now is
 // read by the interval.
-func (r *Reconciler) listen(ctx context.Context, s *attempt) {
-	var wants []notice.Want
+func (r *Reconciler) subscribeStores(s *syncContext) {
+	var sources []watch.Source
 
 	if plan.Refreshes(s.es) {
 		for _, batch := range s.plan.Batches {
-			watchers, ok := r.Openers[batch.Store.APIVersion].(source.Watchers)
-			if !ok {
+			watcher := s.stores[batch.Store].Watcher
+			if watcher == nil {
 				continue
 			}
 
-			// Kept for long: it holds on to nothing else of the attempt.
-			store, namespace := batch.Store, s.es.Namespace
-			open := func(ctx context.Context) (source.Watcher, error) {
-				return watchers.Watcher(ctx, store, namespace)
-			}
+			// This function is kept for long and must not retain the rest of s.
+			reference, namespace := batch.Store, s.es.Namespace
+			open := func(ctx context.Context) (store.Watcher, error) { return r.fetcher.Watcher(ctx, reference, namespace) }
 
-			watcher, err := open(ctx)
-			if err != nil || watcher == nil {
-				continue
-			}
-
-			wants = append(wants, notice.Want{Name: watcher.Watched(), Open: open, Keys: keysOf(batch)})
+			sources = append(sources, watch.Source{Name: watcher.Name(), Open: open, Keys: keysOf(batch)})
 		}
 	}
 
-	r.notices.Want(s.name, wants...)
+	s.record.stores.Replace(sources...)
 }
 
 // keysOf are the keys that a batch reads; nil where it searches.
@@ -356,16 +348,16 @@ func keysOf(batch plan.Batch) []string {
 	return keys
 }
 
-// waiting tells that the target does not exist. A Secret's coming is watched;
-// other kinds are looked for.
-func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result, error) {
-	r.backoff.Forget(s.name.String())
+// waiting reports that the target does not exist. The creation of a Secret is
+// watched; other kinds are polled.
+func (r *Reconciler) waiting(ctx context.Context, s *syncContext) (reconcile.Result, error) {
+	s.record.failures = newFailures()
 
 	if err := r.Reporter.Waiting(ctx, s.es, s.plan.Target); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, "")
+	s.record.wrote(s.es, "", r.now())
 
 	if s.plan.Target.IsSecret() {
 		return reconcile.Result{}, nil
@@ -376,27 +368,17 @@ func (r *Reconciler) waiting(ctx context.Context, s *attempt) (reconcile.Result,
 
 // dependOn reads the objects that templates are read from, and digests what
 // they and the stores are at present.
-func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
+func (r *Reconciler) dependOn(ctx context.Context, s *syncContext) error {
 	var revisions []string
 
-	for _, store := range plan.Stores(s.es) {
-		opener, ok := r.Openers[store.APIVersion]
-		if !ok {
-			continue
-		}
-
-		revision, err := opener.Revision(ctx, store, s.es.Namespace)
-		if err != nil {
-			return err
-		}
-
-		revisions = append(revisions, fmt.Sprintf("%s/%s/%s=%s", store.APIVersion, store.Kind, store.Name, revision))
+	for reference, snapshot := range s.stores {
+		revisions = append(revisions, fmt.Sprintf("%s/%s/%s=%s", reference.APIVersion, reference.Kind, reference.Name, snapshot.Revision))
 	}
 
 	s.objects = render.Objects{}
 
 	for _, object := range plan.Objects(s.es) {
-		content, ok, err := r.references.Content(reference.Key{Kind: reference.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
+		content, ok, err := r.objects.Content(objectwatch.Key{Kind: objectwatch.Kind(object.Kind), Namespace: s.es.Namespace, Name: object.Name})
 		if err != nil {
 			return err
 		}
@@ -405,7 +387,7 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 
 		if ok {
 			s.objects[object] = content
-			digest = reference.Digest(content)
+			digest = objectwatch.Digest(content)
 		}
 
 		revisions = append(revisions, object.Kind+"/"+object.Name+"="+digest)
@@ -424,11 +406,11 @@ func (r *Reconciler) dependOn(ctx context.Context, s *attempt) error {
 }
 
 // sync does what is due.
-func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconcile.Result, error) {
+func (r *Reconciler) sync(ctx context.Context, s *syncContext, due plan.Due) (reconcile.Result, error) {
 	log.FromContext(ctx).V(1).Info("syncing", "why", due.Why)
 
 	if due.Repair {
-		if wait := r.repairs.Wait(s.name.String()); wait > 0 {
+		if wait := s.record.repairs.Wait(r.now()); wait > 0 {
 			// Its refresh does not wait for the repair.
 			if due.Next > 0 {
 				wait = min(wait, due.Next)
@@ -442,9 +424,9 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 
 	switch {
 	case errors.Is(err, errBusy):
-		r.Meter.Parked()
+		r.Metrics.Deferred()
 
-		return again(s.es, parkedRetry), nil
+		return again(s.es, deferredRetry), nil
 	case err != nil:
 		return r.failed(ctx, s, err)
 	}
@@ -474,20 +456,20 @@ func (r *Reconciler) sync(ctx context.Context, s *attempt, due plan.Due) (reconc
 	}
 
 	if due.Repair {
-		r.Meter.Repaired()
+		r.Metrics.Repaired()
 	}
 
-	r.backoff.Forget(s.name.String())
-	r.Meter.Synced(s.name, r.now().Sub(s.began), false)
+	s.record.failures = newFailures()
+	r.Metrics.Synced(s.name, r.now().Sub(s.began), false)
 
 	if err := r.Reporter.Synced(ctx, s.es, result); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, result.Outcome.ResourceVersion)
+	s.record.wrote(s.es, result.Outcome.ResourceVersion, r.now())
 
 	if !began.IsZero() {
-		r.notices.Synced(s.name, s.mark)
+		s.record.stores.Synced(s.mark)
 	}
 
 	state := r.state(s)
@@ -515,30 +497,30 @@ var errBusy = errors.New("the store or its provider is busy")
 // values gives the value of each entry of the plan: what was fetched last,
 // where only the target has to be repaired, or what the stores say now. began
 // is when they were asked.
-func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (values []render.Value, began time.Time, err error) {
+func (r *Reconciler) values(ctx context.Context, s *syncContext, due plan.Due) (values []render.Value, began time.Time, err error) {
 	last := r.memory.Recall(s.name, s.version())
 	if due.Repair && last != nil {
 		return fetch.Values(s.plan, last), time.Time{}, nil
 	}
 
-	opened := fetch.Open(ctx, r.Openers, s.plan, s.es.Namespace)
+	opened := r.fetcher.Open(s.plan, s.stores, s.es.Namespace)
 
-	priority := urgency(s.es, changed)
+	priority := priorityOf(s.es, changed)
 	if due.Periodic {
 		priority = periodic
 	}
 
 	s.entered = true
 
-	leave, ok := r.busy.Enter(s.name, priority, r.lanes(opened.Lanes()))
+	release, ok := r.busy.TryAcquire(s.name, priority, r.flows(opened.Flows()))
 	if !ok {
 		return nil, time.Time{}, errBusy
 	}
-	defer leave()
+	defer release()
 
 	began = r.now()
 
-	s.mark = r.notices.Reading(s.name)
+	s.mark = s.record.stores.Reading()
 
 	values, answers, err := opened.Fetch(ctx, last, s.since(due))
 	if err != nil {
@@ -552,10 +534,10 @@ func (r *Reconciler) values(ctx context.Context, s *attempt, due plan.Due) (valu
 
 // since is the time before which others must not have begun a read that this one
 // takes the answer of: what they read may be older than what is asked for. That
-// is when the backend told of a change, when the ExternalSecret was made, in
-// whole seconds, and, where somebody has changed it since, this look at it.
-func (s *attempt) since(due plan.Due) time.Time {
-	since := s.mark.Told
+// is when the backend reported a change, when the ExternalSecret was created, in
+// whole seconds, and, where a user has changed it since, the start of this sync.
+func (s *syncContext) since(due plan.Due) time.Time {
+	since := s.mark.Reported
 
 	later := func(other time.Time) {
 		if other.After(since) {
@@ -577,13 +559,13 @@ func (s *attempt) since(due plan.Due) time.Time {
 // lanes gives stores and providers their shares of the workers: an eighth to
 // each store, and more while others leave them idle; three quarters to each
 // provider.
-func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
-	lanes := make([]bulkhead.Lane, 0, 2*len(busy))
+func (r *Reconciler) flows(flows []store.Flow) []admission.Flow {
+	lanes := make([]admission.Flow, 0, 2*len(flows))
 
-	for _, lane := range busy {
+	for _, flow := range flows {
 		lanes = append(lanes,
-			bulkhead.Lane{Name: "provider " + lane.Provider, Share: max(1, r.options.Concurrent*3/4)},
-			bulkhead.Lane{Name: "store " + lane.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
+			admission.Flow{Name: "provider " + flow.Provider, Share: max(1, r.options.Concurrent*3/4)},
+			admission.Flow{Name: "store " + flow.Store, Share: max(1, r.options.Concurrent/8), Elastic: true},
 		)
 	}
 
@@ -592,8 +574,8 @@ func (r *Reconciler) lanes(busy []source.Lane) []bulkhead.Lane {
 
 // write makes the target be what was rendered, or, where the stores have
 // nothing, what the deletion policy says.
-func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Target, result *report.Sync) (err error) {
-	switch target.Fate() {
+func (r *Reconciler) write(ctx context.Context, s *syncContext, target *render.Target, result *report.Sync) (err error) {
+	switch target.Action() {
 	case render.Deleted:
 		// Also where an operator that died has deleted it already.
 		result.Deleted = true
@@ -610,7 +592,7 @@ func (r *Reconciler) write(ctx context.Context, s *attempt, target *render.Targe
 
 // failed reports a failure and decides when to try again: soon, with growing
 // pauses, unless only a change of an object can help.
-func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (reconcile.Result, error) {
+func (r *Reconciler) failed(ctx context.Context, s *syncContext, failure error) (reconcile.Result, error) {
 	if ctx.Err() != nil {
 		return reconcile.Result{}, ctx.Err()
 	}
@@ -622,28 +604,28 @@ func (r *Reconciler) failed(ctx context.Context, s *attempt, failure error) (rec
 			after = unread.RetryAfter()
 		}
 
-		pause = r.backoff.Next(s.name.String(), after)
+		pause = max(s.record.failures.Step(), after)
 	}
 
-	r.Meter.Synced(s.name, r.now().Sub(s.began), true)
+	r.Metrics.Synced(s.name, r.now().Sub(s.began), true)
 	log.FromContext(ctx).Info("cannot sync", "error", failure.Error(), "again", pause.String())
 
 	if err := r.Reporter.Failed(ctx, s.es, failure, pause); err != nil {
 		return reconcile.Result{}, err
 	}
 
-	r.written.remember(s.es, "")
+	s.record.wrote(s.es, "", r.now())
 
 	if pause == 0 {
-		// Watches tell of every change that can help; this is for what they
+		// Watches report every change that can help; this is for what they
 		// may have missed.
-		pause = r.backoff.Longest()
+		pause = longestRetry
 	}
 
 	return again(s.es, pause), nil
 }
 
-// permanent tells whether only a change of an object can end a failure.
+// permanent reports whether only a change of an object can end a failure.
 func permanent(failure error) bool {
 	var (
 		unread    *fetch.Error
@@ -659,18 +641,6 @@ func permanent(failure error) bool {
 	default:
 		return false
 	}
-}
-
-// forget drops what is kept of an object that is gone.
-func (r *Reconciler) forget(name types.NamespacedName) {
-	r.backoff.Forget(name.String())
-	r.repairs.Forget(name.String())
-	r.memory.Forget(name)
-	r.kinds.want(name, schema.GroupVersionKind{})
-	r.written.forget(name)
-	r.references.Want(name)
-	r.notices.Forget(name)
-	r.Meter.Forget(name)
 }
 
 // release lets a deleted ExternalSecret go. Its target goes with it by its

@@ -1,25 +1,30 @@
 package externalsecret
 
 import (
+	"context"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/fetch"
-	"github.com/external-secrets/eso/core/internal/meter"
-	"github.com/external-secrets/eso/core/internal/notice"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
-	"github.com/external-secrets/eso/core/internal/source"
+	"github.com/external-secrets/eso/core/internal/metrics"
+	"github.com/external-secrets/eso/core/internal/store/watch"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/fetch"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/internal/sync/render"
+	"github.com/external-secrets/eso/core/internal/sync/report"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // Of an ExternalSecret that is gone nothing is kept, its values above all, and
@@ -33,28 +38,28 @@ func TestWhatIsGoneLeavesNothing(t *testing.T) {
 	}
 
 	objects := fake.NewClientBuilder().WithScheme(scheme).Build()
-	r := New(Dependencies{Client: objects, Meter: meter.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
-	r.references = reference.New(nil, nil, func(reference.Key) {})
+	r := New(Dependencies{Client: objects, Metrics: metrics.New(objects, nil)}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r.objects = objectwatch.New(nil, nil, func(objectwatch.Key) {})
 	r.kinds = kindsOf(nil, nil)
 
 	q := &priorities{added: map[string]int{}}
 	r.queue.queue = q
 
 	named := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: name} }
-	lanes := r.lanes([]source.Lane{{Provider: "p", Store: "s"}})
+	flows := r.flows([]store.Flow{{Provider: "p", Store: "s"}})
 
-	leave, ok := r.busy.Enter(named("busy"), changed, lanes)
+	leave, ok := r.busy.TryAcquire(named("busy"), changed, flows)
 	if !ok {
 		t.Fatal("an empty lane is full")
 	}
 
-	for name, urgency := range map[string]int{"gone": first, "next": changed} {
-		if _, ok := r.busy.Enter(named(name), urgency, lanes); ok {
+	for name, priority := range map[string]int{"gone": first, "next": changed} {
+		if _, ok := r.busy.TryAcquire(named(name), priority, flows); ok {
 			t.Fatal("a full lane has room")
 		}
 	}
 
-	r.memory.Remember(named("gone"), "1", fetch.Answers{{source.Result{Value: []byte("value")}}})
+	r.memory.Remember(named("gone"), "1", fetch.Answers{{store.Result{Value: []byte("value")}}})
 	leave()
 
 	if len(q.added) != 1 || q.added["gone"] != first {
@@ -98,9 +103,10 @@ func TestAFormerTargetIsNotForgotten(t *testing.T) {
 		{"none was reported", esv1.CreationOwner, nil, true},
 	} {
 		es := &esv1.ExternalSecret{Status: esv1.ExternalSecretStatus{Binding: c.binding}}
-		s := &attempt{es: es, target: left{}, current: es, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
+		r := New(Dependencies{}, Options{})
+		s := &syncContext{es: es, target: left{}, current: es, record: &record{stores: r.stores.Subscribe(types.NamespacedName{})}, plan: &plan.Plan{Target: plan.Target{Name: "app", Creation: c.creation}}}
 
-		if got := New(Dependencies{}, Options{}).state(s).Intact; got != c.want {
+		if got := r.state(s).Intact; got != c.want {
 			t.Errorf("%s: intact = %t", c.why, got)
 		}
 	}
@@ -130,7 +136,7 @@ func TestSince(t *testing.T) {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			s := &attempt{began: c.began, mark: notice.Mark{Told: c.told}, es: &esv1.ExternalSecret{
+			s := &syncContext{began: c.began, mark: watch.Mark{Reported: c.told}, es: &esv1.ExternalSecret{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
 				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
 			}}
@@ -139,5 +145,63 @@ func TestSince(t *testing.T) {
 				t.Errorf("since %s, want %s", got, c.expected)
 			}
 		})
+	}
+}
+
+// countedStore counts how often it is resolved, and read.
+type countedStore struct{ resolved, read int }
+
+func (c *countedStore) Resolve(context.Context, store.Reference, string) (store.Snapshot, error) {
+	c.resolved++
+
+	return store.Snapshot{Revision: "1", Healthy: true, Client: c}, nil
+}
+
+func (*countedStore) Dependencies() []store.Dependency { return nil }
+
+func (c *countedStore) Read(_ context.Context, reads []store.Read, _ []string) ([]store.Result, error) {
+	c.read++
+
+	return make([]store.Result, len(reads)), nil
+}
+
+func (*countedStore) Find(context.Context, store.Find) (map[string][]byte, error) { return nil, nil }
+
+// Whatever a sync has to know of a store, it resolves the store once.
+func TestASyncResolvesAStoreOnce(t *testing.T) {
+	t.Parallel()
+
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{esv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	es := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "app", UID: "uid"}}
+	es.Spec.SecretStoreRef = &esv1.StoreRef{APIVersion: "test/v1", Name: "store"}
+	es.Spec.Data = []esv1.Data{{SecretKey: "a", RemoteRef: esv1.RemoteRef{Key: "a"}}, {SecretKey: "b", RemoteRef: esv1.RemoteRef{Key: "b"}}}
+
+	objects := fake.NewClientBuilder().WithScheme(scheme).WithObjects(es).WithStatusSubresource(es).
+		WithIndex(&metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}}, apply.IndexOwner, apply.ByOwner).Build()
+	counted := &countedStore{}
+
+	r := New(Dependencies{
+		Client: objects, Direct: objects, Stores: store.Resolvers{"test/v1": counted}, Metrics: metrics.New(objects, nil),
+		Reporter: report.New(objects, events.NewFakeRecorder(10)), Renderer: render.New(nil, nil),
+	}, Options{Concurrent: 1, MemoryBytes: 1 << 20})
+	r.objects = objectwatch.New(nil, nil, func(objectwatch.Key) {})
+	r.kinds = kindsOf(nil, nil)
+
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(es)}); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := objects.Get(t.Context(), client.ObjectKeyFromObject(es), es); err != nil || es.Status.RefreshTime.IsZero() {
+		t.Fatalf("not synced: %+v, %v", es.Status, err)
+	}
+
+	if counted.resolved != 1 || counted.read != 1 {
+		t.Errorf("resolved %d times, read %d times", counted.resolved, counted.read)
 	}
 }

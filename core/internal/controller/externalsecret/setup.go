@@ -15,21 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
-	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/apply"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/plan"
-	"github.com/external-secrets/eso/core/internal/reference"
+	"github.com/external-secrets/eso/core/internal/sync/apply"
+	"github.com/external-secrets/eso/core/internal/sync/objectwatch"
+	"github.com/external-secrets/eso/core/internal/sync/plan"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // Indexes of ExternalSecrets in the cache.
@@ -67,22 +62,25 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 		Client: r.Client, Cached: r.kinds.cache, Direct: r.Direct, Mapper: mgr.GetRESTMapper(), Watch: r.kinds.watch, Allowed: r.options.GenericTargets,
 	})
 
-	stores := dependents[client.Object]{of: r.ofStore}
 	targets := dependents[client.Object]{of: r.ofTarget, settled: r.settled}
 
-	built, err := builder.ControllerManagedBy(mgr).
+	controlled := builder.ControllerManagedBy(mgr).
 		Named("externalsecret").
-		Watches(&esv1.ExternalSecret{}, byUrgency{}, builder.WithPredicates(predicate.Or(
+		Watches(&esv1.ExternalSecret{}, byPriority{}, builder.WithPredicates(predicate.Or(
 			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{},
 			predicate.NewPredicateFuncs(func(object client.Object) bool { return object.GetDeletionTimestamp() != nil }),
 		))).
-		Watches(&v2alpha1.SecretStore{}, stores, builder.WithPredicates(storeChanged())).
-		Watches(&v2alpha1.ClusterSecretStore{}, stores, builder.WithPredicates(storeChanged())).
 		Watches(secret, targets).
-		Watches(metadataOf(corev1.SchemeGroupVersion.WithKind("Namespace")), handler.Funcs{UpdateFunc: r.relabelled}, builder.WithPredicates(predicate.LabelChangedPredicate{})).
 		WatchesRawSource(source.Func(r.queue.start)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent}).
-		Build(r)
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.options.Concurrent})
+
+	for _, resolver := range r.Stores {
+		for _, dependency := range resolver.Dependencies() {
+			controlled.Watches(dependency.Object, dependents[client.Object]{of: r.referring(dependency.Selectors)}, builder.WithPredicates(dependency.Predicates...))
+		}
+	}
+
+	built, err := controlled.Build(r)
 	if err != nil {
 		return fmt.Errorf("cannot set up the ExternalSecret controller: %w", err)
 	}
@@ -109,12 +107,12 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 		return fmt.Errorf("cannot make a client for metadata: %w", err)
 	}
 
-	r.references = reference.New(objects, meta, func(key reference.Key) { r.enqueue(changed, r.references.Owners(key)...) })
+	r.objects = objectwatch.New(objects, meta, func(key objectwatch.Key) { r.enqueue(changed, r.objects.Subscribers(key)...) })
 
 	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		<-ctx.Done()
-		r.references.Stop()
-		r.notices.Stop()
+		r.objects.Stop()
+		r.stores.Stop()
 
 		return nil
 	})); err != nil {
@@ -124,23 +122,22 @@ func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 	return nil
 }
 
-// StoreRecovered tells that a store answers again. Its namespace is empty for a
-// ClusterSecretStore.
-func (r *Reconciler) StoreRecovered(kind, namespace, name string) {
-	for _, es := range r.list(context.Background(), client.MatchingFields{indexStore: storeName(kind, namespace, name)}) {
-		r.queue.add(urgency(es, periodic), client.ObjectKeyFromObject(es))
+// StoreRecovered syncs again what refers to a store that answers again.
+func (r *Reconciler) StoreRecovered(selector store.Selector) {
+	for _, es := range r.selected(context.Background(), selector) {
+		r.queue.add(priorityOf(es, periodic), client.ObjectKeyFromObject(es))
 	}
 }
 
-// enqueue puts ExternalSecrets into the queue to which something has happened
-// that no watch of the cache tells of.
+// enqueue enqueues ExternalSecrets after a change that no watch of the cache
+// reports.
 func (r *Reconciler) enqueue(otherwise int, names ...types.NamespacedName) {
 	for _, name := range names {
 		es := &esv1.ExternalSecret{}
 		// One that is gone need not be looked at, and a cache that cannot be read
 		// has been stopped.
 		if err := r.Client.Get(context.Background(), name, es); err == nil {
-			r.queue.add(urgency(es, otherwise), name)
+			r.queue.add(priorityOf(es, otherwise), name)
 		}
 	}
 }
@@ -152,8 +149,9 @@ func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
 	return object
 }
 
-// storeName names a store in the index.
-func storeName(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+// storeKey identifies a store in the index. The namespace of a store is that of
+// what refers to it, so that it is no part of the key.
+func storeKey(r store.Reference) string { return r.APIVersion + "/" + r.Kind + "/" + r.Name }
 
 func byStore(object client.Object) []string {
 	es, ok := object.(*esv1.ExternalSecret)
@@ -163,13 +161,8 @@ func byStore(object client.Object) []string {
 
 	var keys []string
 
-	for _, store := range plan.Stores(es) {
-		namespace := es.Namespace
-		if store.Kind == v2alpha1.ClusterSecretStoreKind {
-			namespace = ""
-		}
-
-		keys = append(keys, storeName(store.Kind, namespace, store.Name))
+	for _, reference := range plan.Stores(es) {
+		keys = append(keys, storeKey(reference))
 	}
 
 	return keys
@@ -191,46 +184,36 @@ func targetName(kind schema.GroupVersionKind, name string) string {
 	return kind.Group + "/" + kind.Kind + "/" + name
 }
 
-// storeChanged lets through what an ExternalSecret can depend on: what the
-// store is bound to, and whether it may be used.
-func storeChanged() predicate.Predicate {
-	status := func(object client.Object) *v2alpha1.StoreStatus {
-		switch s := object.(type) {
-		case *v2alpha1.SecretStore:
-			return &s.Status
-		case *v2alpha1.ClusterSecretStore:
-			return &s.Status
-		default:
-			return &v2alpha1.StoreStatus{}
+// selected lists the ExternalSecrets that refer to a store.
+func (r *Reconciler) selected(ctx context.Context, selector store.Selector) []*esv1.ExternalSecret {
+	var options []client.ListOption
+
+	if selector.Namespace != "" {
+		options = append(options, client.InNamespace(selector.Namespace))
+	}
+
+	if selector.Reference.Name != "" {
+		return r.list(ctx, append(options, client.MatchingFields{indexStore: storeKey(selector.Reference)})...)
+	}
+
+	return slices.DeleteFunc(r.list(ctx, options...), func(es *esv1.ExternalSecret) bool {
+		return !slices.ContainsFunc(plan.Stores(es), func(reference store.Reference) bool {
+			return reference.APIVersion == selector.Reference.APIVersion && reference.Kind == selector.Reference.Kind
+		})
+	})
+}
+
+// referring lists the ExternalSecrets that a change of an object concerns, which
+// a store's resolver depends on.
+func (r *Reconciler) referring(selectors func(client.Object) []store.Selector) func(context.Context, client.Object) []*esv1.ExternalSecret {
+	return func(ctx context.Context, object client.Object) []*esv1.ExternalSecret {
+		var found []*esv1.ExternalSecret
+		for _, selector := range selectors(object) {
+			found = append(found, r.selected(ctx, selector)...)
 		}
+
+		return found
 	}
-
-	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		before, after := status(e.ObjectOld), status(e.ObjectNew)
-
-		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-			before.Revision != after.Revision || readiness(before) != readiness(after)
-	}}
-}
-
-// readiness is what an ExternalSecret's own condition may repeat of a store's.
-func readiness(status *v2alpha1.StoreStatus) string {
-	ready := meta.FindStatusCondition(status.Conditions, v2alpha1.ConditionReady)
-	if ready == nil {
-		return ""
-	}
-
-	return fmt.Sprintf("%s %s %d %s", ready.Status, ready.Reason, ready.ObservedGeneration, message.Stable(ready.Message))
-}
-
-// ofStore finds the ExternalSecrets that a store's change concerns.
-func (r *Reconciler) ofStore(ctx context.Context, object client.Object) []*esv1.ExternalSecret {
-	kind := v2alpha1.SecretStoreKind
-	if _, ok := object.(*v2alpha1.ClusterSecretStore); ok {
-		kind = v2alpha1.ClusterSecretStoreKind
-	}
-
-	return r.list(ctx, client.MatchingFields{indexStore: storeName(kind, object.GetNamespace(), object.GetName())})
 }
 
 // ofTarget finds the ExternalSecrets whose target an object is, or was.
@@ -256,22 +239,12 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []*esv1
 	return append(found, former)
 }
 
-// relabelled wakes the ExternalSecrets of a namespace whose labels have changed:
-// a ClusterSecretStore may serve it now, or no longer.
-func (r *Reconciler) relabelled(ctx context.Context, e event.UpdateEvent, q requests) {
-	for _, es := range r.list(ctx, client.InNamespace(e.ObjectNew.GetName())) {
-		if slices.ContainsFunc(plan.Stores(es), func(store plan.Store) bool { return store.Kind == v2alpha1.ClusterSecretStoreKind }) {
-			add(q, urgency(es, changed), client.ObjectKeyFromObject(es))
-		}
-	}
-}
-
-// settled tells whether a target is as the operator left it.
+// settled reports whether a target is as the operator left it.
 func (r *Reconciler) settled(es *esv1.ExternalSecret, object client.Object) bool {
 	return r.writer(es).Intact(es, object)
 }
 
-// list gives ExternalSecrets as they stand in the cache.
+// list returns ExternalSecrets of the cache, which must not be changed.
 func (r *Reconciler) list(ctx context.Context, options ...client.ListOption) []*esv1.ExternalSecret {
 	var list esv1.ExternalSecretList
 	// A cache that cannot be read has been stopped.

@@ -17,8 +17,8 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/authority"
-	"github.com/external-secrets/eso/core/internal/providerclient"
+	"github.com/external-secrets/eso/core/internal/identity/ca"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
 )
 
 // fieldManager under which certificates are written.
@@ -36,7 +36,7 @@ const (
 type certificates struct {
 	// client reads from the API server itself.
 	client    client.Client
-	authority *authority.Authority
+	authority *ca.Authority
 }
 
 // ensure makes the registration's Secret hold a certificate that is not due
@@ -128,7 +128,7 @@ func secretName(registration *v2alpha1.SecretProvider, endpoint providerclient.E
 	}
 
 	if name.Namespace == "" {
-		return name, errors.New("cannot tell the provider's namespace from its address, which is not that of a Service: set spec.tls.certificateSecretRef.namespace")
+		return name, errors.New("cannot determine the provider's namespace from its address, which is not that of a Service: set spec.tls.certificateSecretRef.namespace")
 	}
 
 	return name, nil

@@ -26,11 +26,12 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/authority"
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/token"
+	"github.com/external-secrets/eso/core/internal/identity/ca"
+	"github.com/external-secrets/eso/core/internal/identity/token"
+	"github.com/external-secrets/eso/core/internal/statustext"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/store"
 )
 
 const (
@@ -45,7 +46,7 @@ const (
 // Reconciler keeps registrations.
 type Reconciler struct {
 	client       client.Client
-	resolver     *binding.Resolver
+	resolver     *resolver.Binder
 	pool         *providerclient.Pool
 	certificates certificates
 	events       events.EventRecorder
@@ -55,7 +56,7 @@ type Reconciler struct {
 // New makes a reconciler. c reads from a cache, direct from the API server.
 // Connections to the allowed endpoints are kept without a registration.
 func New(
-	c, direct client.Client, resolver *binding.Resolver, pool *providerclient.Pool, a *authority.Authority,
+	c, direct client.Client, resolver *resolver.Binder, pool *providerclient.Pool, a *ca.Authority,
 	recorder events.EventRecorder, allowed []providerclient.Endpoint,
 ) *Reconciler {
 	return &Reconciler{
@@ -66,7 +67,7 @@ func New(
 
 // SetupWithManager registers the controller. Every registration is looked at
 // again when the certificate authority changes.
-func (r *Reconciler) SetupWithManager(mgr manager.Manager, a *authority.Authority) error {
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, a *ca.Authority) error {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var list v2alpha1.SecretProviderList
 		// A cache that cannot be read has been stopped.
@@ -114,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		condition := failed(v2alpha1.ReasonInvalidRegistration, err.Error())
 
-		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
+		if denial, ok := errors.AsType[*store.DenialError](err); ok {
 			condition.Reason = denial.Reason
 		}
 
@@ -126,7 +127,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		unissued error
 	)
 
-	// Without an identity of the operator's making somebody else issues it.
+	// Without an identity that the operator issues, another issuer does.
 	if endpoint.Trust.Identity != "" {
 		renew, unissued = r.certificates.ensure(ctx, registration, endpoint)
 	}
@@ -181,6 +182,8 @@ func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProv
 	registration.Status.Version = bounded(info.GetVersion())
 	registration.Status.ProtocolVersions = nil
 
+	defer func() { registration.Status.Summary = summary(&registration.Status) }()
+
 	for _, version := range info.GetProtocolVersions()[:min(len(info.GetProtocolVersions()), 16)] {
 		registration.Status.ProtocolVersions = append(registration.Status.ProtocolVersions, bounded(version))
 	}
@@ -214,7 +217,7 @@ func (r *Reconciler) look(ctx context.Context, registration *v2alpha1.SecretProv
 	}
 }
 
-// closeUnregistered closes connections that no registration stands for any
+// closeUnregistered closes connections that no registration has any
 // more.
 func (r *Reconciler) closeUnregistered(ctx context.Context) {
 	var list v2alpha1.SecretProviderList
@@ -236,7 +239,7 @@ func (r *Reconciler) closeUnregistered(ctx context.Context) {
 func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.SecretProvider, condition metav1.Condition) error {
 	condition.Type = v2alpha1.ConditionReady
 	condition.ObservedGeneration = registration.Generation
-	condition.Message = message.Cut(condition.Message, message.MaxCondition)
+	condition.Message = statustext.Cut(condition.Message, statustext.MaxCondition)
 
 	was := meta.FindStatusCondition(before.Status.Conditions, v2alpha1.ConditionReady)
 	meta.SetStatusCondition(&registration.Status.Conditions, condition)
@@ -251,7 +254,7 @@ func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", message.Cut(condition.Message, message.MaxEvent))
+		r.events.Eventf(registration, nil, kind, condition.Reason, "Check", "%s", statustext.Cut(condition.Message, statustext.MaxEvent))
 		log.FromContext(ctx).Info("provider changed", "ready", condition.Status, "reason", condition.Reason, "message", condition.Message)
 	}
 
@@ -264,7 +267,7 @@ func (r *Reconciler) report(ctx context.Context, before, registration *v2alpha1.
 
 // reasonOf a provider's failure to answer.
 func reasonOf(err error) string {
-	var typed *providerclient.Error
+	var typed *store.Error
 
 	switch {
 	case !errors.As(err, &typed):
@@ -284,7 +287,7 @@ func failed(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// registered tells whether a registration lets its provider serve a kind.
+// registered reports whether a registration lets its provider serve a kind.
 func registered(registration *v2alpha1.SecretProvider, kind *pb.Kind) bool {
 	return len(registration.Spec.Kinds) == 0 || slices.ContainsFunc(registration.Spec.Kinds, func(allowed v2alpha1.ProviderKind) bool {
 		return allowed.Kind == kind.GetKind() && allowed.Version() == kind.GetApiVersion()
@@ -341,4 +344,14 @@ func listed(versions []string) string {
 	}
 
 	return strings.Join(versions, ", ")
+}
+
+// summary is what printer columns show of a status's lists.
+func summary(status *v2alpha1.SecretProviderStatus) *v2alpha1.SecretProviderSummary {
+	names := make([]string, 0, len(status.Kinds))
+	for _, kind := range status.Kinds {
+		names = append(names, kind.Kind)
+	}
+
+	return &v2alpha1.SecretProviderSummary{Protocols: strings.Join(status.ProtocolVersions, ","), Kinds: strings.Join(names, ",")}
 }

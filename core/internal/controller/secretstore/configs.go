@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -18,45 +19,69 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/internal/subscription"
 )
 
 // Configs watches the metadata of provider configs: each kind from the moment
-// that a store first names it. What a config holds is its provider's business
+// that a store first names it. The spec of a config is its provider's business
 // and is never read here.
 type Configs struct {
-	cache  cache.Cache
-	mapper meta.RESTMapper
+	cache   cache.Cache
+	mapper  meta.RESTMapper
+	watches *subscription.Watches[schema.GroupVersionKind, struct{}, *configWatch]
 
-	mu      sync.Mutex
-	watched map[schema.GroupVersionKind]bool
-	// beginning are the kinds whose first watch somebody waits for, failed those
-	// that cannot be watched.
-	beginning   map[schema.GroupVersionKind]chan struct{}
-	failed      map[schema.GroupVersionKind]failure
-	controllers map[string]controller.Controller
+	mu            sync.Mutex
+	subscriptions map[schema.GroupVersionKind]*subscription.Subscription[schema.GroupVersionKind, struct{}, *configWatch]
+	controllers   map[string]controller.Controller
 }
 
-var _ binding.Configs = (*Configs)(nil)
-
-// longestWait is how long a worker waits for another's first watch of a kind,
-// which takes milliseconds where nothing is wrong.
-const longestWait = time.Second
-
-// failurePause is how long a kind that cannot be watched is not tried again.
-const failurePause = 30 * time.Second
-
-type failure struct {
-	err   error
-	until time.Time
+// configWatch is the state of a kind's watch: started is closed when its objects
+// are known, or err says why they are not.
+type configWatch struct {
+	started chan struct{}
+	err     error
+	until   time.Time
 }
+
+var _ resolver.Configs = (*Configs)(nil)
+
+const (
+	// startTimeout bounds the first list of a kind.
+	startTimeout = 10 * time.Second
+	// maxWait is how long a worker waits for the first list of a kind, which
+	// takes milliseconds where nothing is wrong.
+	maxWait = time.Second
+	// failurePause is how long a kind that cannot be watched is not tried again.
+	failurePause = 30 * time.Second
+)
+
+// errStarting means that the watch of a kind has not listed anything yet.
+var errStarting = errors.New("its watch is just starting")
 
 // NewConfigs watches nothing yet.
 func NewConfigs(c cache.Cache, mapper meta.RESTMapper) *Configs {
-	return &Configs{cache: c, mapper: mapper, watched: map[schema.GroupVersionKind]bool{}, beginning: map[schema.GroupVersionKind]chan struct{}{}, failed: map[schema.GroupVersionKind]failure{}, controllers: map[string]controller.Controller{}}
+	w := &Configs{
+		cache: c, mapper: mapper, controllers: map[string]controller.Controller{},
+		subscriptions: map[schema.GroupVersionKind]*subscription.Subscription[schema.GroupVersionKind, struct{}, *configWatch]{},
+	}
+	w.watches = subscription.New(subscription.Options[schema.GroupVersionKind, struct{}, *configWatch]{
+		New: func(schema.GroupVersionKind) *configWatch { return &configWatch{started: make(chan struct{})} },
+		Run: w.run,
+	})
+
+	return w
 }
 
-// notify makes changes of configs wake a kind's stores.
+// Start returns when ctx has ended and all watches with it.
+func (w *Configs) Start(ctx context.Context) error {
+	<-ctx.Done()
+	w.watches.Stop()
+
+	return nil
+}
+
+// notify makes changes of configs enqueue the stores of a kind.
 func (w *Configs) notify(kind string, c controller.Controller) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,118 +89,122 @@ func (w *Configs) notify(kind string, c controller.Controller) {
 	w.controllers[kind] = c
 }
 
-// Watch begins to watch a kind, unless that is done already, and returns when
+// Watch starts to watch a kind, unless it is watched already, and returns when
 // its objects are known. A kind that the cluster does not have is a NoMatch
 // error.
 func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error {
-	known, wait, err := w.known(gvk)
-	if known {
-		return err
-	}
+	// What is not found is looked up each time: a provider's CRDs may be
+	// installed after its stores.
+	if _, watched := w.watches.Watch(gvk); !watched {
+		mapping, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err != nil {
+			return err
+		}
 
-	if wait != nil {
-		select {
-		case <-wait:
-			return w.Watch(ctx, gvk)
-		case <-time.After(longestWait):
-			return errBeginning
-		case <-ctx.Done():
-			return ctx.Err()
+		if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+			return fmt.Errorf("%s of %s is cluster-scoped: a provider config is namespaced", gvk.Kind, gvk.GroupVersion())
 		}
 	}
 
-	err = w.begin(ctx, gvk)
+	state := w.subscribe(gvk)
+	if state == nil {
+		return errors.New("the operator is stopping")
+	}
 
+	timer := time.NewTimer(maxWait)
+	defer timer.Stop()
+
+	select {
+	case <-state.started:
+	case <-timer.C:
+		return errStarting
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	if state.err != nil && time.Now().After(state.until) {
+		w.unsubscribe(gvk, state)
+	}
+
+	return state.err
+}
+
+// subscribe returns the watch of a kind; nil after the end.
+func (w *Configs) subscribe(gvk schema.GroupVersionKind) *configWatch {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	close(w.beginning[gvk])
-	delete(w.beginning, gvk)
-
-	if err == nil || meta.IsNoMatchError(err) {
-		delete(w.failed, gvk)
-	} else {
-		w.failed[gvk] = failure{err: err, until: time.Now().Add(failurePause)}
+	if w.subscriptions[gvk] == nil {
+		w.subscriptions[gvk] = w.watches.Subscribe(struct{}{})
+		w.subscriptions[gvk].Replace(gvk)
 	}
 
-	return err
+	state, _ := w.watches.Watch(gvk)
+
+	return state
 }
 
-// begin begins to watch a kind.
-func (w *Configs) begin(ctx context.Context, gvk schema.GroupVersionKind) error {
-	mapping, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
-	if err != nil {
-		return err
+// unsubscribe ends a watch that has failed, so that the next Watch starts
+// another.
+func (w *Configs) unsubscribe(gvk schema.GroupVersionKind, failed *configWatch) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if state, _ := w.watches.Watch(gvk); state == failed {
+		w.subscriptions[gvk].Close()
+		delete(w.subscriptions, gvk)
+	}
+}
+
+// run watches a kind until the operator stops, or until it is unsubscribed after
+// a failure.
+func (w *Configs) run(ctx context.Context, gvk schema.GroupVersionKind, state *configWatch) {
+	if state.err = w.start(ctx, gvk); state.err != nil {
+		state.until = time.Now().Add(failurePause)
 	}
 
-	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
-		return fmt.Errorf("%s of %s is cluster-scoped: a provider config is namespaced", gvk.Kind, gvk.GroupVersion())
-	}
+	close(state.started)
+	<-ctx.Done()
+}
 
-	object := &metav1.PartialObjectMetadata{}
-	object.SetGroupVersionKind(gvk)
+// start lists a kind, and makes changes of its objects enqueue the stores that
+// use them.
+func (w *Configs) start(ctx context.Context, gvk schema.GroupVersionKind) error {
+	listing, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 
-	// Without the lock: a kind that may not be listed must not hold up others.
-	if _, err := w.cache.GetInformer(ctx, object); err != nil {
-		// It would try, and log, for ever.
-		_ = w.cache.RemoveInformer(context.WithoutCancel(ctx), object)
+	if _, err := w.cache.GetInformer(listing, metadataOf(gvk)); err != nil {
+		// It would retry, and log, for ever.
+		_ = w.cache.RemoveInformer(context.WithoutCancel(ctx), metadataOf(gvk))
+
+		mapping, unknown := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if unknown != nil {
+			return unknown
+		}
 
 		return fmt.Errorf("the watch does not start; does the operator's role allow list and watch of %s? %w", mapping.Resource.Resource, err)
 	}
 
-	return w.wake(gvk)
-}
-
-// known tells whether a kind is watched, or has failed of late; else, what to
-// wait for where somebody begins to watch it, and without that it is the
-// caller's to begin.
-func (w *Configs) known(gvk schema.GroupVersionKind) (known bool, wait chan struct{}, err error) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
+	controllers := maps.Clone(w.controllers)
+	w.mu.Unlock()
 
-	if w.watched[gvk] {
-		return true, nil, nil
-	}
-
-	if last, ok := w.failed[gvk]; ok && time.Now().Before(last.until) {
-		return true, nil, last.err
-	}
-
-	if wait, ok := w.beginning[gvk]; ok {
-		return false, wait, nil
-	}
-
-	w.beginning[gvk] = make(chan struct{})
-
-	return false, nil, nil
-}
-
-// errBeginning says that a kind's first watch has not answered yet.
-var errBeginning = errors.New("its watch is just beginning")
-
-// wake makes a change of a config wake the stores that use it.
-func (w *Configs) wake(gvk schema.GroupVersionKind) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	if w.watched[gvk] {
-		return nil
-	}
-
-	for kind, c := range w.controllers {
-		object := &metav1.PartialObjectMetadata{}
-		object.SetGroupVersionKind(gvk)
-
+	for kind, c := range controllers {
 		enqueue := handler.TypedEnqueueRequestsFromMapFunc(func(ctx context.Context, config *metav1.PartialObjectMetadata) []reconcile.Request {
 			return storesOf(ctx, w.cache, kind, nil, client.MatchingFields{indexConfig: configName(gvk, config.Namespace, config.Name)})
 		})
 
-		if err := c.Watch(source.Kind(w.cache, object, enqueue, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {
+		if err := c.Watch(source.Kind(w.cache, metadataOf(gvk), enqueue, predicate.TypedGenerationChangedPredicate[*metav1.PartialObjectMetadata]{})); err != nil {
 			return fmt.Errorf("cannot watch: %w", err)
 		}
 	}
 
-	w.watched[gvk] = true
-
 	return nil
+}
+
+func metadataOf(gvk schema.GroupVersionKind) *metav1.PartialObjectMetadata {
+	object := &metav1.PartialObjectMetadata{}
+	object.SetGroupVersionKind(gvk)
+
+	return object
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -21,10 +22,13 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/binding"
-	"github.com/external-secrets/eso/core/internal/message"
-	"github.com/external-secrets/eso/core/internal/providerclient"
-	"github.com/external-secrets/eso/core/internal/retry"
+	"github.com/external-secrets/eso/core/internal/expectation"
+	"github.com/external-secrets/eso/core/internal/queue/backoff"
+	"github.com/external-secrets/eso/core/internal/records"
+	"github.com/external-secrets/eso/core/internal/statustext"
+	"github.com/external-secrets/eso/core/internal/store/providerclient"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
+	"github.com/external-secrets/eso/core/store"
 )
 
 // staleRetry is how soon a store is looked at again that the cache shows as it
@@ -82,27 +86,34 @@ type Options struct {
 type Reconciler struct {
 	kind     string
 	client   client.Client
-	resolver *binding.Resolver
+	resolver *resolver.Binder
 	pool     *providerclient.Pool
 	events   events.EventRecorder
 	options  Options
-	backoff  *retry.Backoff
+	records  *records.Map[reconcile.Request, record]
 	busy     *shares
-
-	mu sync.Mutex
-	// replaced is the version of each store that the last write of its status has
-	// replaced.
-	replaced map[reconcile.Request]string
 }
+
+// record is what this process remembers of a store. One worker at a time uses
+// it.
+type record struct {
+	// failures are the pauses after failures since the last success.
+	failures wait.Backoff
+	// written is the version after the last write of the status.
+	written expectation.Expectation
+}
+
+func newRecord(reconcile.Request) *record { return &record{failures: newFailures()} }
+
+func newFailures() wait.Backoff { return backoff.New(time.Second, time.Minute) }
 
 // New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
 // cache.
-func New(kind string, c client.Client, resolver *binding.Resolver, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
+func New(kind string, c client.Client, resolver *resolver.Binder, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{
 		kind: kind, client: c, resolver: resolver, pool: pool, events: recorder, options: options,
-		backoff:  retry.New(time.Second, time.Minute),
-		busy:     &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
-		replaced: map[reconcile.Request]string{},
+		records: records.New(newRecord),
+		busy:    &shares{limit: max(1, options.Workers/4), inUse: map[string]int{}},
 	}
 }
 
@@ -118,11 +129,10 @@ type verdict struct {
 
 // Reconcile validates one store.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	store, err := binding.Get(ctx, r.client, binding.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
+	s, err := resolver.Get(ctx, r.client, resolver.Key{Kind: r.kind, Namespace: request.Namespace, Name: request.Name})
 	if err != nil {
-		if _, absent := errors.AsType[*binding.DenialError](err); absent {
-			r.backoff.Forget(request.String())
-			r.wrote(request, "")
+		if _, absent := errors.AsType[*store.DenialError](err); absent {
+			r.records.Drop(request)
 
 			return reconcile.Result{}, nil
 		}
@@ -130,56 +140,58 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 
-	if store.Object.GetDeletionTimestamp() != nil {
+	if s.Object.GetDeletionTimestamp() != nil {
 		return reconcile.Result{}, nil
 	}
 
-	// What the cache shows is older than what was written last: compared with
-	// that, a change back would look like none.
-	if r.behind(request, store.Object.GetResourceVersion()) {
+	// In comparison with a status that is older than the last write, a change
+	// back would look like none.
+	record := r.records.Of(request)
+	if record.written.Pending(s.Object.GetResourceVersion(), time.Now()) {
 		return reconcile.Result{RequeueAfter: staleRetry}, nil
 	}
 
-	before, _ := store.Object.DeepCopyObject().(client.Object)
+	before, _ := s.Object.DeepCopyObject().(client.Object)
 
-	if class := store.Spec.Controller; class != "" && class != r.options.Class {
-		return reconcile.Result{}, r.skip(ctx, store, before, class)
+	if class := s.Spec.Controller; class != "" && class != r.options.Class {
+		return reconcile.Result{}, r.skip(ctx, s, before, record, class)
 	}
 
 	// A provider, or a backend, that hangs must not keep all workers from the
 	// stores of other tenants.
-	tenant := cmp.Or(request.Namespace, store.Spec.ProviderConfig.ProviderRef.Namespace)
+	tenant := cmp.Or(request.Namespace, s.Spec.ProviderConfig.ProviderRef.Namespace)
 	if !r.busy.take(tenant) {
 		return reconcile.Result{RequeueAfter: busyRetry}, nil
 	}
 	defer r.busy.give(tenant)
 
-	result := r.validate(ctx, store)
+	result := r.validate(ctx, s)
 
-	interval := max(store.RefreshInterval(r.options.RefreshInterval), shortestInterval)
+	interval := max(s.RefreshInterval(r.options.RefreshInterval), shortestInterval)
 	if result.retry {
-		interval = min(interval, r.backoff.Next(request.String(), 0))
+		interval = min(interval, record.failures.Step())
 		result.message += "; next try in " + interval.Round(time.Second/10).String()
 	} else {
-		r.backoff.Forget(request.String())
+		record.failures = newFailures()
 	}
 
-	if err := r.report(ctx, store, before, result); err != nil {
+	if err := r.report(ctx, s, before, record, result); err != nil {
 		return reconcile.Result{}, err
 	}
 
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// skip says in a store that nobody has looked at that it waits for another
+// skip reports in a store without a status of another operator that it waits for that
+// operator
 // operator. What that one writes is left alone.
-func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before client.Object, class string) error {
-	ready := store.Ready()
-	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == store.Object.GetGeneration()) {
+func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, record *record, class string) error {
+	ready := s.Ready()
+	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == s.Object.GetGeneration()) {
 		return nil
 	}
 
-	return r.report(ctx, store, before, verdict{
+	return r.report(ctx, s, before, record, verdict{
 		status: metav1.ConditionUnknown, reason: v2alpha1.ReasonOtherController,
 		message: fmt.Sprintf("spec.controller is %q: this operator serves class %q and leaves the store to another one", class, r.options.Class),
 	})
@@ -187,19 +199,20 @@ func (r *Reconciler) skip(ctx context.Context, store *binding.Store, before clie
 
 // validate binds the store and asks its provider. It updates the store's
 // status but for the condition.
-func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict {
-	bound, err := r.resolver.Bind(ctx, store)
+func (r *Reconciler) validate(ctx context.Context, s *resolver.Store) verdict {
+	bound, err := r.resolver.Bind(ctx, s)
 	if err != nil {
-		if denial, ok := errors.AsType[*binding.DenialError](err); ok {
+		if denial, ok := errors.AsType[*store.DenialError](err); ok {
 			return verdict{status: metav1.ConditionFalse, reason: denial.Reason, message: denial.Message, retry: denial.Retry}
 		}
 
 		return verdict{status: metav1.ConditionFalse, reason: v2alpha1.ReasonProviderUnavailable, message: err.Error(), retry: true}
 	}
 
-	store.Status.Revision = bound.Revision
-	store.Status.Capabilities = bound.Capabilities
-	store.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
+	s.Status.Revision = bound.Revision
+	s.Status.Capabilities = bound.Capabilities
+	s.Status.Summary = &v2alpha1.StoreSummary{Capabilities: strings.Join(bound.Capabilities, ",")}
+	s.Status.Provider = &v2alpha1.ProviderInfo{Name: bound.Provider, Version: bound.Version, Protocol: pb.ProtocolVersion}
 
 	client, err := r.pool.Client(bound.Endpoint, bound.Caller)
 	if err != nil {
@@ -222,23 +235,23 @@ func (r *Reconciler) validate(ctx context.Context, store *binding.Store) verdict
 	}
 }
 
-func (r *Reconciler) report(ctx context.Context, store *binding.Store, before client.Object, result verdict) error {
+func (r *Reconciler) report(ctx context.Context, s *resolver.Store, before client.Object, record *record, result verdict) error {
 	text := result.message
 	if len(result.warnings) > 0 {
 		text += "; warnings: " + strings.Join(result.warnings, "; ")
 	}
 
-	text = message.Cut(text, message.MaxCondition)
+	text = statustext.Cut(text, statustext.MaxCondition)
 
-	was := store.Ready()
+	was := s.Ready()
 	changed := was == nil || was.Status != result.status || was.Reason != result.reason
 
-	meta.SetStatusCondition(&store.Status.Conditions, metav1.Condition{
+	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
 		Type: v2alpha1.ConditionReady, Status: result.status, Reason: result.reason, Message: text,
-		ObservedGeneration: store.Object.GetGeneration(),
+		ObservedGeneration: s.Object.GetGeneration(),
 	})
 
-	if equality.Semantic.DeepEqual(before, store.Object) {
+	if equality.Semantic.DeepEqual(before, s.Object) {
 		return nil
 	}
 
@@ -248,36 +261,15 @@ func (r *Reconciler) report(ctx context.Context, store *binding.Store, before cl
 			kind = corev1.EventTypeWarning
 		}
 
-		r.events.Eventf(store.Object, nil, kind, result.reason, "Validate", "%s", message.Cut(text, message.MaxEvent))
+		r.events.Eventf(s.Object, nil, kind, result.reason, "Validate", "%s", statustext.Cut(text, statustext.MaxEvent))
 		log.FromContext(ctx).Info("store changed", "ready", result.status, "reason", result.reason, "message", text)
 	}
 
-	if err := r.client.Status().Patch(ctx, store.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot write the status of %s: %w", store.Key(), err)
+	if err := r.client.Status().Patch(ctx, s.Object, client.MergeFrom(before)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of %s: %w", s.Key(), err)
 	}
 
-	r.wrote(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(before)}, before.GetResourceVersion())
+	record.written.Expect(s.Object.GetResourceVersion(), time.Now())
 
 	return nil
-}
-
-// behind tells whether a store is still as it was before the last write.
-func (r *Reconciler) behind(request reconcile.Request, version string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	return version != "" && r.replaced[request] == version
-}
-
-// wrote remembers which version of a store a write has replaced; an empty one
-// forgets it.
-func (r *Reconciler) wrote(request reconcile.Request, version string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	if version == "" {
-		delete(r.replaced, request)
-	} else {
-		r.replaced[request] = version
-	}
 }

@@ -20,8 +20,8 @@ import (
 
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 
-	"github.com/external-secrets/eso/core/internal/address"
-	"github.com/external-secrets/eso/core/internal/binding"
+	"github.com/external-secrets/eso/core/internal/identity/address"
+	"github.com/external-secrets/eso/core/internal/store/resolver"
 )
 
 // indexConfig is the cache's index of stores by provider config.
@@ -126,7 +126,7 @@ func (r *Reconciler) ofRegistration(ctx context.Context, object client.Object) [
 
 	listens, err := address.Parse(registration.Spec.Address)
 
-	return storesOf(ctx, r.client, r.kind, func(store *binding.Store) bool {
+	return storesOf(ctx, r.client, r.kind, func(store *resolver.Store) bool {
 		config := store.Spec.ProviderConfig
 		if named, bad := address.Parse(config.Address); err == nil && bad == nil && named == listens {
 			return true
@@ -144,9 +144,9 @@ func (r *Reconciler) ofRegistration(ctx context.Context, object client.Object) [
 }
 
 // storesOf lists the stores of a kind that options select, and of these the ones
-// that concern tells; a nil one tells all.
-func storesOf(ctx context.Context, reader client.Reader, kind string, concern func(*binding.Store) bool, options ...client.ListOption) []reconcile.Request {
-	var stores []*binding.Store
+// that concern accepts; a nil one accepts all.
+func storesOf(ctx context.Context, reader client.Reader, kind string, concern func(*resolver.Store) bool, options ...client.ListOption) []reconcile.Request {
+	var stores []*resolver.Store
 
 	// A cache that cannot be read has been stopped.
 	if kind == v2alpha1.ClusterSecretStoreKind {
@@ -156,7 +156,7 @@ func storesOf(ctx context.Context, reader client.Reader, kind string, concern fu
 		}
 
 		for i := range list.Items {
-			stores = append(stores, binding.FromClusterSecretStore(&list.Items[i]))
+			stores = append(stores, resolver.FromClusterSecretStore(&list.Items[i]))
 		}
 	} else {
 		var list v2alpha1.SecretStoreList
@@ -165,7 +165,7 @@ func storesOf(ctx context.Context, reader client.Reader, kind string, concern fu
 		}
 
 		for i := range list.Items {
-			stores = append(stores, binding.FromSecretStore(&list.Items[i]))
+			stores = append(stores, resolver.FromSecretStore(&list.Items[i]))
 		}
 	}
 
