@@ -136,6 +136,13 @@ func Unavailable(format string, args ...any) *Error {
 	return &Error{Code: codes.Unavailable, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
+// ResultLost says that a credential was generated with the same idempotency key
+// before and cannot be returned again. The operator then generates another one
+// with a new key and cleans this one up.
+func ResultLost(format string, args ...any) *Error {
+	return &Error{Code: codes.Aborted, Reason: pb.ReasonResultLost, Message: fmt.Sprintf(format, args...)}
+}
+
 // AsError makes any error one of this package: itself where it is one already,
 // a time-out or cancellation by its own code, and anything else Unknown.
 func AsError(err error) *Error {

@@ -70,6 +70,9 @@ const (
 	ReasonUnsupported = "UNSUPPORTED"
 	// ReasonNotOwned: the secret belongs to somebody else.
 	ReasonNotOwned = "NOT_OWNED"
+	// ReasonResultLost: a credential was generated with this idempotency key and
+	// cannot be returned again.
+	ReasonResultLost = "RESULT_LOST"
 	// ReasonTooLarge: request or answer exceed a limit.
 	ReasonTooLarge = "TOO_LARGE"
 	// ReasonInternal: the provider has a defect.

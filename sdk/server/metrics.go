@@ -9,11 +9,11 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// recentSpan is how far back recent looks.
+// recentSpan is the time that recent counts.
 const recentSpan = time.Minute
 
-// meter holds a provider's metrics.
-type meter struct {
+// metrics of a provider.
+type metrics struct {
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
 	reads    *prometheus.CounterVec
@@ -36,8 +36,8 @@ type slot struct {
 	failed, all int
 }
 
-func newMeter() *meter {
-	m := &meter{
+func newMetrics() *metrics {
+	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		backend:  newBackendCalls(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -46,7 +46,7 @@ func newMeter() *meter {
 		}, []string{"method", "code"}),
 		reads: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "externalsecrets_provider_reads_total",
-			Help: "Reads of the batches that were answered, by gRPC code.",
+			Help: "Reads in batches that were answered, by gRPC code.",
 		}, []string{"code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "externalsecrets_provider_request_duration_seconds",
@@ -55,11 +55,11 @@ func newMeter() *meter {
 		}, []string{"method"}),
 		reloads: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "externalsecrets_provider_tls_reloads_total",
-			Help: "Times that the TLS files were loaded.",
+			Help: "Loads of the TLS files.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "externalsecrets_provider_refused_connections_total",
-			Help: "Callers that were not let in; the log says why.",
+			Help: "Connections of callers that could not be authenticated; the log has the reason.",
 		}),
 	}
 
@@ -67,7 +67,7 @@ func newMeter() *meter {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "externalsecrets_provider_stores",
-			Help: "Backend clients that are kept.",
+			Help: "Stores and generators that are kept.",
 		}, func() float64 {
 			if m.stores == nil {
 				return 0
@@ -77,7 +77,7 @@ func newMeter() *meter {
 		}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "externalsecrets_provider_certificate_expiry_timestamp_seconds",
-			Help: "When the server certificate ends, in seconds since 1970; 0 without TLS.",
+			Help: "When the server certificate expires, in seconds since 1970; 0 without TLS.",
 		}, func() float64 {
 			if m.expires == nil {
 				return 0
@@ -89,16 +89,16 @@ func newMeter() *meter {
 	return m
 }
 
-func (m *meter) reloaded() { m.reloads.Inc() }
+func (m *metrics) reloaded() { m.reloads.Inc() }
 
-// call counts a call, and the reads of a batch that it answered.
-func (m *meter) call(method string, code codes.Code, took time.Duration, reads ...codes.Code) {
-	bad := unwell(code)
+// call counts a call, and the reads of a batch in its answer.
+func (m *metrics) call(method string, code codes.Code, took time.Duration, reads ...codes.Code) {
+	bad := isServerFault(code)
 
 	for _, read := range reads {
 		m.reads.WithLabelValues(read.String()).Inc()
 
-		bad = bad || unwell(read)
+		bad = bad || isServerFault(read)
 	}
 
 	m.requests.WithLabelValues(method, code.String()).Inc()
@@ -125,9 +125,9 @@ func (m *meter) call(method string, code codes.Code, took time.Duration, reads .
 	}
 }
 
-// unwell tells whether a code speaks against backend or provider, and not
-// against the caller.
-func unwell(code codes.Code) bool {
+// isServerFault reports whether a code means a fault of the backend or the provider,
+// not of the caller.
+func isServerFault(code codes.Code) bool {
 	switch code {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Internal, codes.Unknown, codes.DataLoss:
 		return true
@@ -136,9 +136,9 @@ func unwell(code codes.Code) bool {
 	}
 }
 
-// recent counts the calls of the last minute, and those that failed for a
-// reason that is not the caller's.
-func (m *meter) recent(now time.Time) (failed, all int) {
+// recent returns the number of calls of the last minute, and of those that failed
+// for a reason that is not the caller's.
+func (m *metrics) recent(now time.Time) (failed, all int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
