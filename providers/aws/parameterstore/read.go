@@ -17,7 +17,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/batch"
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 const (
@@ -60,7 +60,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 
 	return document.Read(ctx, reads, func(ctx context.Context, key, version string, metadata bool) (document.Document, error) {
 		if metadata {
-			return s.tags(ctx, key)
+			return s.metadata(ctx, key)
 		}
 
 		if read, ok := known[selection{key, version}]; ok {
@@ -193,16 +193,16 @@ func revision(number int64, parameter *types.Parameter) string {
 	return fmt.Sprintf("%d@%d", number, parameter.LastModifiedDate.UnixMilli())
 }
 
-// tags of a parameter, as a JSON object.
-func (s *Store) tags(ctx context.Context, key string) (document.Document, error) {
-	tags, err := s.tagged(ctx, key)
+// metadata returns the tags of a parameter as a JSON object.
+func (s *Store) metadata(ctx context.Context, key string) (document.Document, error) {
+	has, err := s.tagged(ctx, key)
 	if err != nil {
 		return document.Document{}, err
 	}
 
-	text := mark.Document(tags)
+	text := tags.Document(has)
 
-	return document.Document{Raw: text, Revision: mark.Revision(text)}, nil
+	return document.Document{Raw: text, Revision: tags.Revision(text)}, nil
 }
 
 // tagged gives the tags of a parameter.
@@ -226,10 +226,10 @@ func (s *Store) tagged(ctx context.Context, key string) (map[string]string, erro
 		return nil, s.session.Error(ctx, err, fmt.Sprintf("read the tags of parameter %q", key))
 	}
 
-	tags := make(map[string]string, len(answer.TagList))
+	has := make(map[string]string, len(answer.TagList))
 	for _, tag := range answer.TagList {
-		tags[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
+		has[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
 
-	return tags, nil
+	return has, nil
 }

@@ -18,7 +18,7 @@ import (
 
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
 	"github.com/external-secrets/eso/providers/aws/internal/fakeaws"
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 func TestMain(m *testing.M) {
@@ -360,7 +360,7 @@ func metadata(spec string) []byte {
 func TestPush(t *testing.T) {
 	server := fakeaws.New(t)
 	s := open(t, "")
-	own := mark.Tags(owner, nil)
+	own := tags.Owners().Tags(owner, nil)
 
 	for _, test := range []struct {
 		name, why, value string
@@ -373,7 +373,7 @@ func TestPush(t *testing.T) {
 		{name: "the same", why: "every sync repeats it", value: "v", tags: own, push: provider.Push{Value: []byte("v")}},
 		{name: "another", why: "it keeps its type", value: "w", tags: own, push: provider.Push{Value: []byte("v")}, want: []string{"PutParameter"}, in: fields{"Type": "SecureString", "Overwrite": true, "Value": "v"}},
 		{name: "another type", why: "it was asked for", value: "v", tags: own, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretType":"String"}`)}, want: []string{"PutParameter"}, in: fields{"Type": "String"}},
-		{name: "foreign", why: "it stays", value: "w", tags: mark.Tags("owner-b", nil), push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
+		{name: "foreign", why: "it stays", value: "w", tags: tags.Owners().Tags("owner-b", nil), push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
 		{name: "unmarked", why: "it stays", value: "w", push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
 		{name: "adopted", why: "tags are set on their own", value: "w", push: provider.Push{Value: []byte("v"), Adopt: true}, want: []string{"AddTagsToResource", "PutParameter"}},
 		{name: "of ESO v1", why: "it is taken over", value: "v", tags: map[string]string{"managed-by": "external-secrets"}, push: provider.Push{Value: []byte("v")}, want: []string{"AddTagsToResource"}},
@@ -476,12 +476,12 @@ func TestDelete(t *testing.T) {
 		want                       []string
 		code                       codes.Code
 	}{
-		{name: "ours", why: "it goes", value: "v", tags: mark.Tags(owner, nil), want: []string{"DeleteParameter"}},
-		{name: "foreign", why: "it stays", value: "v", tags: mark.Tags("owner-b", nil), code: codes.FailedPrecondition},
+		{name: "ours", why: "it goes", value: "v", tags: tags.Owners().Tags(owner, nil), want: []string{"DeleteParameter"}},
+		{name: "foreign", why: "it stays", value: "v", tags: tags.Owners().Tags("owner-b", nil), code: codes.FailedPrecondition},
 		{name: "unmarked", why: "it stays", value: "v", code: codes.FailedPrecondition},
-		{name: "property", why: "the others stay", value: `{"a":"1","b":"2"}`, property: "a", tags: mark.Tags(owner, nil), want: []string{"PutParameter"}},
-		{name: "last property", why: "the parameter goes", value: `{"a":"1"}`, property: "a", tags: mark.Tags(owner, nil), want: []string{"DeleteParameter"}},
-		{name: "no such property", why: "it is absent already", value: `{"a":"1"}`, property: "b", tags: mark.Tags(owner, nil)},
+		{name: "property", why: "the others stay", value: `{"a":"1","b":"2"}`, property: "a", tags: tags.Owners().Tags(owner, nil), want: []string{"PutParameter"}},
+		{name: "last property", why: "the parameter goes", value: `{"a":"1"}`, property: "a", tags: tags.Owners().Tags(owner, nil), want: []string{"DeleteParameter"}},
+		{name: "no such property", why: "it is absent already", value: `{"a":"1"}`, property: "b", tags: tags.Owners().Tags(owner, nil)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			holding(server, test.value, test.tags)

@@ -13,9 +13,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 // maxValue is the most that AWS keeps in a parameter of the largest tier, in
@@ -90,20 +91,20 @@ func (s *Store) present(ctx context.Context, key string) (*types.Parameter, erro
 	return there, err
 }
 
-// marked sets the mark and the tags that a parameter lacks, where it may be
-// written at all, and tells whether it set any. AWS takes them on their own
-// only, once the parameter is there.
+// marked adds the mark and the tags that a parameter lacks, if the owner may write
+// it, and reports whether it added any. AWS sets tags of an existing parameter in a
+// request of their own only.
 func (s *Store) marked(ctx context.Context, push provider.Push, set settings) (bool, error) {
-	tags, err := s.tagged(ctx, push.Key)
+	has, err := s.tagged(ctx, push.Key)
 	if err != nil {
 		return false, err
 	}
 
-	if _, err := mark.Take(push.Key, tags, push.Owner, push.Adopt); err != nil {
+	if err := tags.Owners().Check(fmt.Sprintf("parameter %q", push.Key), ownership.MarkOf(has), push.Owner, push.Adopt); err != nil {
 		return false, err
 	}
 
-	missing := mark.Missing(tags, mark.Tags(push.Owner, set.Tags))
+	missing := ownership.Missing(has, tags.Owners().Tags(push.Owner, set.Tags))
 	if len(missing) == 0 {
 		return false, nil
 	}
@@ -151,7 +152,7 @@ func (s *Store) put(ctx context.Context, push provider.Push, set settings, value
 
 	switch {
 	case there == nil:
-		in.Tags = wire(mark.Tags(push.Owner, set.Tags))
+		in.Tags = wire(tags.Owners().Tags(push.Owner, set.Tags))
 
 		if in.Type == "" {
 			in.Type = types.ParameterTypeString
@@ -199,7 +200,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, nil
 	}
 
-	tags, err := s.tagged(ctx, deletion.Key)
+	has, err := s.tagged(ctx, deletion.Key)
 	if err != nil {
 		if provider.AsError(err).Code == codes.NotFound {
 			return false, nil
@@ -208,7 +209,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, err
 	}
 
-	if _, err := mark.Take(deletion.Key, tags, deletion.Owner, false); err != nil {
+	if err := tags.Owners().Check(fmt.Sprintf("parameter %q", deletion.Key), ownership.MarkOf(has), deletion.Owner, false); err != nil {
 		return false, err
 	}
 
@@ -304,9 +305,9 @@ func samePolicies(asked json.RawMessage, has []types.ParameterInlinePolicy) bool
 	return true
 }
 
-func wire(tags map[string]string) []types.Tag {
-	list := make([]types.Tag, 0, len(tags))
-	for key, value := range tags {
+func wire(tagged map[string]string) []types.Tag {
+	list := make([]types.Tag, 0, len(tagged))
+	for key, value := range tagged {
 		list = append(list, types.Tag{Key: aws.String(key), Value: aws.String(value)})
 	}
 

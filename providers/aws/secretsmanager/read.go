@@ -16,7 +16,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/aws/batch"
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 const (
@@ -49,7 +49,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 
 	return document.Read(ctx, reads, func(ctx context.Context, key, version string, metadata bool) (document.Document, error) {
 		if metadata {
-			return s.tags(ctx, key)
+			return s.metadata(ctx, key)
 		}
 
 		if read, ok := known[key]; ok && version == "" {
@@ -192,8 +192,8 @@ func held(key string, text *string, binary []byte, version *string) outcome {
 	return outcome{document: document.Document{Raw: raw, Revision: aws.ToString(version)}}
 }
 
-// tags of a secret, as a JSON object.
-func (s *Store) tags(ctx context.Context, key string) (document.Document, error) {
+// metadata returns the tags of a secret as a JSON object.
+func (s *Store) metadata(ctx context.Context, key string) (document.Document, error) {
 	described, err := s.describe(ctx, key)
 	if err != nil {
 		return document.Document{}, err
@@ -203,9 +203,9 @@ func (s *Store) tags(ctx context.Context, key string) (document.Document, error)
 		return document.Document{}, gone(key)
 	}
 
-	text := mark.Document(tagsOf(described.Tags))
+	text := tags.Document(tagsOf(described.Tags))
 
-	return document.Document{Raw: text, Revision: mark.Revision(text)}, nil
+	return document.Document{Raw: text, Revision: tags.Revision(text)}, nil
 }
 
 func (s *Store) describe(ctx context.Context, key string) (*secretsmanager.DescribeSecretOutput, error) {
@@ -217,9 +217,9 @@ func (s *Store) describe(ctx context.Context, key string) (*secretsmanager.Descr
 	return described, nil
 }
 
-func tagsOf(tags []types.Tag) map[string]string {
-	values := make(map[string]string, len(tags))
-	for _, tag := range tags {
+func tagsOf(list []types.Tag) map[string]string {
+	values := make(map[string]string, len(list))
+	for _, tag := range list {
 		values[aws.ToString(tag.Key)] = aws.ToString(tag.Value)
 	}
 

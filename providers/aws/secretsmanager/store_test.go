@@ -19,7 +19,7 @@ import (
 	"github.com/external-secrets/eso/providers/aws/api/v2alpha1"
 	"github.com/external-secrets/eso/providers/aws/batch"
 	"github.com/external-secrets/eso/providers/aws/internal/fakeaws"
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 func TestMain(m *testing.M) {
@@ -321,7 +321,7 @@ const (
 
 // holding has the server hold one secret, which it describes with more.
 func holding(server *fakeaws.Server, value fields, more fields) {
-	described := fields{"ARN": arn, "Name": "db", "Tags": tagList(mark.Tags(owner, nil)), "VersionIdsToStages": fields{"v1": []string{"AWSCURRENT"}}}
+	described := fields{"ARN": arn, "Name": "db", "Tags": tagList(tags.Owners().Tags(owner, nil)), "VersionIdsToStages": fields{"v1": []string{"AWSCURRENT"}}}
 	maps.Copy(described, more)
 
 	read := fields{"ARN": arn, "Name": "db", "VersionId": "v1"}
@@ -372,7 +372,7 @@ func TestPush(t *testing.T) {
 	s, references := open(t, nil)
 	references.Set("policy.json", `{"Version": "2012-10-17"}`)
 
-	foreign := fields{"Tags": tagList(mark.Tags("owner-b", nil))}
+	foreign := fields{"Tags": tagList(tags.Owners().Tags("owner-b", nil))}
 	v1 := fields{"Tags": tagList(map[string]string{"managed-by": "external-secrets"})}
 	bare := fields{"Tags": []fields{{"Key": "team", "Value": "blue"}}}
 	const policy = `{"resourcePolicy":{"policySourceRef":{"kind":"ConfigMap","name":"p","key":"policy.json"}}}`
@@ -538,13 +538,13 @@ func TestDelete(t *testing.T) {
 		{name: "force", why: "the config decides", deletion: v2alpha1.SecretsManagerDeletion{ForceDeleteWithoutRecovery: true}, want: []string{"DeleteSecret"}, in: "map[ForceDeleteWithoutRecovery:true SecretId:" + arn + "]"},
 		{name: "copies", why: "AWS deletes none that has them", more: fields{"ReplicationStatus": []fields{{"Region": "us-east-1"}}}, want: []string{"RemoveRegionsFromReplication", "DeleteSecret"}},
 		{name: "scheduled", why: "it is gone already", more: fields{"DeletedDate": 1}},
-		{name: "foreign", why: "it stays", more: fields{"Tags": tagList(mark.Tags("owner-b", nil))}, code: codes.FailedPrecondition},
+		{name: "foreign", why: "it stays", more: fields{"Tags": tagList(tags.Owners().Tags("owner-b", nil))}, code: codes.FailedPrecondition},
 		{name: "unmarked", why: "it stays", more: fields{"Tags": []fields{}}, code: codes.FailedPrecondition},
 		{name: "of ESO v1", why: "it counts as ours", more: fields{"Tags": tagList(map[string]string{"managed-by": "external-secrets"})}, want: []string{"DeleteSecret"}},
 		{name: "property", why: "the others stay", property: "a", value: fields{"SecretString": `{"a":"1","b":"2"}`}, want: []string{"PutSecretValue"}},
 		{name: "last property", why: "the secret goes", property: "a", value: fields{"SecretString": `{"a":"1"}`}, want: []string{"DeleteSecret"}},
 		{name: "no such property", why: "it is absent already", property: "c", value: fields{"SecretString": `{"a":"1"}`}},
-		{name: "property of a foreign one", why: "it stays", property: "a", value: fields{"SecretString": `{"a":"1"}`}, more: fields{"Tags": tagList(mark.Tags("owner-b", nil))}, code: codes.FailedPrecondition},
+		{name: "property of a foreign one", why: "it stays", property: "a", value: fields{"SecretString": `{"a":"1"}`}, more: fields{"Tags": tagList(tags.Owners().Tags("owner-b", nil))}, code: codes.FailedPrecondition},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, _ := open(t, func(spec *v2alpha1.AWSSecretManagerSpec) { spec.SecretsManager = test.deletion })

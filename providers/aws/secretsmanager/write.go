@@ -16,9 +16,10 @@ import (
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
-	"github.com/external-secrets/eso/providers/aws/mark"
+	"github.com/external-secrets/eso/providers/aws/tags"
 )
 
 // maxValue is the most that AWS keeps in a secret, in bytes.
@@ -61,7 +62,7 @@ func (s *Store) create(ctx context.Context, push provider.Push, set settings) (p
 		return provider.Pushed{}, err
 	}
 
-	in := &secretsmanager.CreateSecretInput{Name: aws.String(s.id(push.Key)), Tags: wire(mark.Tags(push.Owner, set.Tags))}
+	in := &secretsmanager.CreateSecretInput{Name: aws.String(s.id(push.Key)), Tags: wire(tags.Owners().Tags(push.Owner, set.Tags))}
 
 	if in.SecretString, in.SecretBinary, err = formatted(push.Key, value, set.SecretPushFormat, formatBinary); err != nil {
 		return provider.Pushed{}, err
@@ -113,8 +114,8 @@ func (s *Store) update(ctx context.Context, push provider.Push, set settings, de
 		}
 	}
 
-	tags := tagsOf(described.Tags)
-	if _, err := mark.Take(push.Key, tags, push.Owner, push.Adopt); err != nil {
+	has := tagsOf(described.Tags)
+	if err := tags.Owners().Check(fmt.Sprintf("secret %q", push.Key), ownership.MarkOf(has), push.Owner, push.Adopt); err != nil {
 		return provider.Pushed{}, err
 	}
 
@@ -129,7 +130,7 @@ func (s *Store) update(ctx context.Context, push provider.Push, set settings, de
 	}
 
 	// The mark comes first: a push that ends in between can go on.
-	changed, err := s.describedAs(ctx, push, set, described, tags)
+	changed, err := s.describedAs(ctx, push, set, described, has)
 	if err != nil {
 		return provider.Pushed{}, err
 	}
@@ -154,8 +155,8 @@ func (s *Store) update(ctx context.Context, push provider.Push, set settings, de
 
 // describedAs makes all but the value of a secret what it should be, and tells
 // whether anything was written.
-func (s *Store) describedAs(ctx context.Context, push provider.Push, set settings, described *secretsmanager.DescribeSecretOutput, tags map[string]string) (changed bool, err error) {
-	if missing := mark.Missing(tags, mark.Tags(push.Owner, set.Tags)); len(missing) > 0 {
+func (s *Store) describedAs(ctx context.Context, push provider.Push, set settings, described *secretsmanager.DescribeSecretOutput, has map[string]string) (changed bool, err error) {
+	if missing := ownership.Missing(has, tags.Owners().Tags(push.Owner, set.Tags)); len(missing) > 0 {
 		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{SecretId: described.ARN, Tags: wire(missing)}); err != nil {
 			return false, s.session.Error(ctx, err, "tag secret \""+push.Key+"\"")
 		}
@@ -317,10 +318,10 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, nil
 	}
 
-	tags := tagsOf(described.Tags)
+	has := tagsOf(described.Tags)
 
 	if deletion.Property == "" {
-		if _, err := mark.Take(deletion.Key, tags, deletion.Owner, false); err != nil {
+		if err := tags.Owners().Check(fmt.Sprintf("secret %q", deletion.Key), ownership.MarkOf(has), deletion.Owner, false); err != nil {
 			return false, err
 		}
 
@@ -332,7 +333,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, err
 	}
 
-	if _, err := mark.Take(deletion.Key, tags, deletion.Owner, false); err != nil {
+	if err := tags.Owners().Check(fmt.Sprintf("secret %q", deletion.Key), ownership.MarkOf(has), deletion.Owner, false); err != nil {
 		return false, err
 	}
 
@@ -481,9 +482,9 @@ func (r replica) wire() types.ReplicaRegionType {
 	return region
 }
 
-func wire(tags map[string]string) []types.Tag {
-	list := make([]types.Tag, 0, len(tags))
-	for key, value := range tags {
+func wire(tagged map[string]string) []types.Tag {
+	list := make([]types.Tag, 0, len(tagged))
+	for key, value := range tagged {
 		list = append(list, types.Tag{Key: aws.String(key), Value: aws.String(value)})
 	}
 

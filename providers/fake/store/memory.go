@@ -3,11 +3,13 @@ package store
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
@@ -43,6 +45,10 @@ func (m *Memory) Open(_ context.Context, _ provider.Environment, config *v2alpha
 	return &Store{spec: config.Spec, memory: m, pushed: pushed}, nil
 }
 
+// owners returns how owners are stored: beside the value. A secret that the config
+// lists has none.
+func owners() ownership.Backend { return ownership.Backend{Place: "owner"} }
+
 // Push remembers a value. What the config lists has no owner.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
 	if _, err := provider.DecodeSettings[struct{}](push.Settings); err != nil {
@@ -62,12 +68,10 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 		return provider.Pushed{Revision: revision(before)}, nil
 	}
 
-	switch {
-	case !there, owner == push.Owner, owner == "" && push.Adopt:
-	case owner == "":
-		return provider.Pushed{}, provider.NotOwned("secret %q stands in the config: adopt it, or write another key", push.Key)
-	default:
-		return provider.Pushed{}, provider.NotOwned("secret %q belongs to another owner", push.Key)
+	if there {
+		if err := owners().Check(fmt.Sprintf("secret %q", push.Key), ownership.Mark{Owner: owner}, push.Owner, push.Adopt); err != nil {
+			return provider.Pushed{}, err
+		}
 	}
 
 	value := push.Value
@@ -102,11 +106,12 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 
 	before, owner, there := s.state(deletion.Key)
 
-	switch {
-	case !there, deletion.Property != "" && !document.Has(before, deletion.Property):
+	if !there || deletion.Property != "" && !document.Has(before, deletion.Property) {
 		return false, nil
-	case owner != deletion.Owner:
-		return false, provider.NotOwned("secret %q belongs to another owner, or stands in the config", deletion.Key)
+	}
+
+	if err := owners().Check(fmt.Sprintf("secret %q", deletion.Key), ownership.Mark{Owner: owner}, deletion.Owner, false); err != nil {
+		return false, err
 	}
 
 	if deletion.Property != "" {

@@ -24,6 +24,7 @@ import (
 
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/kubernetes/api/v2alpha1"
@@ -207,16 +208,16 @@ func TestPushOwnership(t *testing.T) {
 		code      codes.Code
 		writes    int
 	}{
-		{"another owner", "", metav1.ObjectMeta{Annotations: map[string]string{ownedBy: "you"}}, provider.Push{Adopt: true}, codes.FailedPrecondition, 0},
+		{"another owner", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{Adopt: true}, codes.FailedPrecondition, 0},
 		{"nobody", "made by hand", metav1.ObjectMeta{}, provider.Push{}, codes.FailedPrecondition, 0},
 		{"nobody, adopted", "", metav1.ObjectMeta{}, provider.Push{Adopt: true}, codes.OK, 1},
 		{
 			"an object of the cluster", "its controller writes it back", metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ExternalSecret", Name: "x", Controller: &controller}}},
 			provider.Push{Adopt: true}, codes.FailedPrecondition, 0,
 		},
-		{"ESO v1", "it marks with a label", metav1.ObjectMeta{Labels: map[string]string{managedBy: managedByValue}}, provider.Push{}, codes.OK, 1},
-		{"itself, and the value is there", "each write is an event for whoever watches", metav1.ObjectMeta{Labels: map[string]string{managedBy: managedByValue}, Annotations: map[string]string{ownedBy: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
-		{"whoever, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownedBy: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
+		{"ESO v1", "it marks with a label", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}}, provider.Push{}, codes.OK, 1},
+		{"itself, and the value is there", "each write is an event for whoever watches", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}, Annotations: map[string]string{ownerAnnotation: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
+		{"whoever, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newAPIServer(t)
@@ -246,13 +247,13 @@ func TestSettings(t *testing.T) {
 		policy string
 		want   map[string]string
 	}{
-		{"replaced", "", map[string]string{"b": "2", managedBy: managedByValue}},
-		{"merged", "Merge", map[string]string{"a": "1", "b": "2", managedBy: managedByValue}},
-		{"ignored", "Ignore", map[string]string{"a": "1", managedBy: managedByValue}},
+		{"replaced", "", map[string]string{"b": "2", ownership.ManagedTag: ownership.ManagedValue}},
+		{"merged", "Merge", map[string]string{"a": "1", "b": "2", ownership.ManagedTag: ownership.ManagedValue}},
+		{"ignored", "Ignore", map[string]string{"a": "1", ownership.ManagedTag: ownership.ManagedValue}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newAPIServer(t)
-			a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{"a": "1", managedBy: managedByValue}}})
+			a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Labels: map[string]string{"a": "1", ownership.ManagedTag: ownership.ManagedValue}}})
 
 			written := &corev1.Secret{}
 
@@ -289,7 +290,7 @@ func TestSettings(t *testing.T) {
 // Somebody who writes in between is not written over.
 func TestPushConflicts(t *testing.T) {
 	a := newAPIServer(t)
-	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownedBy: "me"}}})
+	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownerAnnotation: "me"}}})
 
 	conflicts := 2
 
@@ -417,7 +418,7 @@ func TestWatchesThatEndAtOnce(t *testing.T) {
 func TestPushesThatMeet(t *testing.T) {
 	a := newAPIServer(t)
 	a.on("POST secrets", func(w http.ResponseWriter, _ *http.Request) {
-		a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownedBy: "me"}}, Data: map[string][]byte{"other": []byte("v")}})
+		a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownerAnnotation: "me"}}, Data: map[string][]byte{"other": []byte("v")}})
 		status(w, http.StatusConflict, metav1.StatusReasonAlreadyExists, "db")
 	})
 	a.on("PUT secrets/db", func(w http.ResponseWriter, r *http.Request) {
@@ -443,7 +444,7 @@ func TestWritesAreNeverNotFound(t *testing.T) {
 	}
 
 	// It goes while its property is deleted.
-	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownedBy: "me"}}, Data: map[string][]byte{"p": nil, "q": nil}})
+	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownerAnnotation: "me"}}, Data: map[string][]byte{"p": nil, "q": nil}})
 	a.on("PUT secrets/db", func(w http.ResponseWriter, _ *http.Request) {
 		a.on("GET secrets/db", nil)
 		status(w, http.StatusNotFound, metav1.StatusReasonNotFound, "db")

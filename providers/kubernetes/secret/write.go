@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"strings"
 
@@ -13,18 +14,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/kubernetes/cluster"
 )
 
 const (
-	// managedBy marks what an external-secrets operator wrote.
-	managedBy      = "managed-by"
-	managedByValue = "external-secrets"
-	// ownedBy marks whose it is: an annotation, for any text can stand in one.
-	ownedBy = "external-secrets.io/push-owner"
-	// maxAttempts bounds the tries of a write that another one came before.
+	// ownerAnnotation holds the owner of a Secret that was pushed. A label could not
+	// hold any text.
+	ownerAnnotation = "external-secrets.io/push-owner"
+	// maxAttempts bounds the attempts of a write that conflicts with others.
 	maxAttempts = 5
 )
 
@@ -151,7 +151,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings, d
 		return provider.Pushed{Revision: revision(old)}, nil
 	}
 
-	if err := owner(old, push.Owner, push.Adopt); err != nil {
+	if err := checkOwner(old, push.Owner, push.Adopt); err != nil {
 		return provider.Pushed{}, err
 	}
 
@@ -171,7 +171,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings, d
 		secret.Annotations = merged(secret.Annotations, wanted.Annotations, wanted.TargetMergePolicy)
 	}
 
-	mark(secret, push.Owner)
+	setOwner(secret, push.Owner)
 
 	if maps.EqualFunc(secret.Data, old.Data, bytes.Equal) && maps.Equal(secret.Labels, old.Labels) && maps.Equal(secret.Annotations, old.Annotations) {
 		return provider.Pushed{Revision: revision(old)}, nil
@@ -198,7 +198,7 @@ func (s *Store) create(ctx context.Context, push provider.Push, wanted settings,
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: push.Key, Labels: maps.Clone(wanted.Labels), Annotations: maps.Clone(wanted.Annotations)},
 		Type:       wanted.Type, Data: data,
 	}
-	mark(secret, push.Owner)
+	setOwner(secret, push.Owner)
 
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -237,8 +237,8 @@ func merged(old, wanted map[string]string, policy string) map[string]string {
 	return result
 }
 
-// mark says whose the Secret is.
-func mark(secret *corev1.Secret, by string) {
+// setOwner marks a Secret as the owner's.
+func setOwner(secret *corev1.Secret, by string) {
 	if secret.Labels == nil {
 		secret.Labels = map[string]string{}
 	}
@@ -247,28 +247,25 @@ func mark(secret *corev1.Secret, by string) {
 		secret.Annotations = map[string]string{}
 	}
 
-	secret.Labels[managedBy] = managedByValue
-	secret.Annotations[ownedBy] = by
+	secret.Labels[ownership.ManagedTag] = ownership.ManagedValue
+	secret.Annotations[ownerAnnotation] = owners().Mark(by).Owner
 }
 
-// owner checks that the Secret may be written by an owner. One that an object
-// of the cluster owns is that object's, whatever the push asks for.
-func owner(secret *corev1.Secret, by string, adopt bool) error {
+// checkOwner returns an error unless an owner may write the Secret. A Secret that
+// an object of the cluster controls belongs to that object, whatever the push asks
+// for.
+func checkOwner(secret *corev1.Secret, by string, adopt bool) error {
 	if controller := metav1.GetControllerOf(secret); controller != nil {
 		return provider.NotOwned("Secret %q is controlled by %s %q", secret.Name, controller.Kind, controller.Name)
 	}
 
-	switch has := secret.Annotations[ownedBy]; {
-	case has == by, has == "" && secret.Labels[managedBy] == managedByValue:
-		return nil
-	case has != "":
-		return provider.NotOwned("Secret %q belongs to another owner: its annotation %s is %q", secret.Name, ownedBy, has)
-	case adopt:
-		return nil
-	default:
-		return provider.NotOwned("Secret %q was not made by external-secrets: it has no annotation %s; adopt it, or write another key", secret.Name, ownedBy)
-	}
+	mark := ownership.Mark{Owner: secret.Annotations[ownerAnnotation], Managed: secret.Labels[ownership.ManagedTag] == ownership.ManagedValue}
+
+	return owners().Check(fmt.Sprintf("Secret %q", secret.Name), mark, by, adopt)
 }
+
+// owners returns how owners are stored: in an annotation.
+func owners() ownership.Backend { return ownership.Backend{Place: "annotation " + ownerAnnotation} }
 
 // Delete deletes a Secret, or a key of its data.
 func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, error) {
@@ -294,7 +291,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, nil
 	}
 
-	if err := owner(secret, deletion.Owner, false); err != nil {
+	if err := checkOwner(secret, deletion.Owner, false); err != nil {
 		return false, err
 	}
 

@@ -15,21 +15,17 @@ import (
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
 const (
-	// managedBy marks what an external-secrets operator wrote, as ESO v1 does.
-	managedBy      = "managed-by"
-	managedByValue = "external-secrets"
-	// ownedBy marks whose it is. What ESO v1 wrote has none.
-	ownedBy = "external-secrets-owner"
-	// marksKey holds the marks inside a secret of a version 1 engine, which
-	// keeps no metadata.
+	// marksKey holds the marks inside a secret of a version 1 engine, which has no
+	// metadata.
 	marksKey = "custom_metadata"
-	// maxAttempts bounds the tries of a write that another one came before.
+	// maxAttempts bounds the attempts of a write that conflicts with others.
 	maxAttempts = 3
 )
 
@@ -60,18 +56,18 @@ type state struct {
 	foreign bool
 }
 
-// owner checks that the secret may be written by an owner.
-func (st *state) owner(key, owner string, adopt bool) error {
-	switch has := st.marks[ownedBy]; {
-	case has == owner, has == "" && st.marks[managedBy] == managedByValue:
+// owners returns how owners are stored: in the custom metadata.
+func owners() ownership.Backend {
+	return ownership.Backend{Place: "custom metadata " + ownership.OwnerTag}
+}
+
+// checkOwner returns an error unless an owner may write the secret.
+func (st *state) checkOwner(key, owner string, adopt bool) error {
+	if !st.there && !st.marked {
 		return nil
-	case has != "":
-		return provider.NotOwned("secret %q belongs to another owner: its custom metadata say %s=%s", key, ownedBy, has)
-	case !st.there && !st.marked, adopt:
-		return nil
-	default:
-		return provider.NotOwned("secret %q was not made by external-secrets: its custom metadata have no %s=%s; adopt it, or write another key", key, managedBy, managedByValue)
 	}
+
+	return owners().Check(fmt.Sprintf("secret %q", key), ownership.MarkOf(st.marks), owner, adopt)
 }
 
 // Push writes a secret, or a property of one. An engine of version 2 checks
@@ -107,7 +103,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{Revision: st.revision}, nil
 	}
 
-	if err := st.owner(push.Key, push.Owner, push.Adopt); err != nil {
+	if err := st.checkOwner(push.Key, push.Owner, push.Adopt); err != nil {
 		return provider.Pushed{}, err
 	}
 
@@ -133,7 +129,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 	}
 
 	maps.Copy(marks, wanted.CustomMetadata)
-	marks[managedBy], marks[ownedBy] = managedByValue, push.Owner
+	marks = owners().Tags(push.Owner, marks)
 
 	marked := maps.Equal(marks, st.marks)
 	if st.there && marked && document.Equal(raw, st.raw) {
@@ -154,7 +150,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 
 	// Metadata know no check-and-set: two owners that claim a secret at the same
 	// time both write their mark. Whose it is, their writes of the data decide.
-	claims := st.location.v2 && st.marks[ownedBy] != push.Owner
+	claims := st.location.v2 && st.marks[ownership.OwnerTag] != push.Owner
 	if claims {
 		// Repeated after its answer was lost, the write would find its own version,
 		// and take it for somebody else's.
@@ -189,7 +185,7 @@ func (s *Store) confirm(ctx context.Context, key string, from location, marks ma
 			return nil
 		case err != nil:
 			return err
-		case now[ownedBy] == marks[ownedBy]:
+		case now[ownership.OwnerTag] == marks[ownership.OwnerTag]:
 			return nil
 		}
 
@@ -220,7 +216,7 @@ func (s *Store) disclaim(ctx context.Context, key string, st *state, marks map[s
 		return nil
 	case err != nil:
 		return err
-	case now[ownedBy] != marks[ownedBy]:
+	case now[ownership.OwnerTag] != marks[ownership.OwnerTag]:
 		return nil
 	}
 
@@ -257,7 +253,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	}
 
 	// A first push that was cut off may have left its mark alone.
-	abandoned := !st.there && st.marks[ownedBy] == deletion.Owner && s.spec.Deletion != v2alpha1.VaultSoftDelete
+	abandoned := !st.there && st.marks[ownership.OwnerTag] == deletion.Owner && s.spec.Deletion != v2alpha1.VaultSoftDelete
 	if !st.there && !abandoned {
 		return false, nil
 	}
@@ -266,7 +262,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, nil
 	}
 
-	if err := st.owner(deletion.Key, deletion.Owner, false); err != nil {
+	if err := st.checkOwner(deletion.Key, deletion.Owner, false); err != nil {
 		return false, err
 	}
 
@@ -536,7 +532,7 @@ func texts(value any) map[string]string {
 // where the field is somebody's own.
 func marksOf(field any) map[string]string {
 	fields, _ := field.(map[string]any)
-	if marks := texts(field); len(marks) == len(fields) && marks[managedBy] == managedByValue {
+	if marks := texts(field); len(marks) == len(fields) && ownership.MarkOf(marks).Managed {
 		return marks
 	}
 

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
@@ -126,7 +127,7 @@ func (k *kept) owner() any {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 
-	return k.marks[ownedBy]
+	return k.marks[ownership.OwnerTag]
 }
 
 func text(value any) string {
@@ -279,8 +280,8 @@ func TestClaims(t *testing.T) {
 	)
 
 	var (
-		mine   = map[string]any{managedBy: managedByValue, ownedBy: "me"}
-		yours  = map[string]any{managedBy: managedByValue, ownedBy: "you"}
+		mine   = map[string]any{ownership.ManagedTag: ownership.ManagedValue, ownership.OwnerTag: "me"}
+		yours  = map[string]any{ownership.ManagedTag: ownership.ManagedValue, ownership.OwnerTag: "you"}
 		theirs = map[string]any{"a": "theirs"}
 		pushed = map[string]any{"a": "pushed"}
 	)
@@ -305,7 +306,7 @@ func TestClaims(t *testing.T) {
 		{
 			why: "their own metadata stay", secret: &kept{},
 			at: putData, do: func(k *kept) {
-				k.write(theirs, map[string]any{"team": "a", managedBy: managedByValue, ownedBy: "me"})
+				k.write(theirs, map[string]any{"team": "a", ownership.ManagedTag: ownership.ManagedValue, ownership.OwnerTag: "me"})
 			},
 			code: codes.FailedPrecondition, data: theirs, marks: map[string]any{"team": "a"},
 		},
@@ -340,12 +341,12 @@ func TestClaims(t *testing.T) {
 			changed: true, data: pushed, marks: mine,
 		},
 		{
-			why: "what ESO v1 made keeps its mark, and is taken over at the next try", secret: &kept{version: 1, data: theirs, marks: map[string]any{managedBy: managedByValue}},
+			why: "what ESO v1 made keeps its mark, and is taken over at the next try", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
 			at: putData, do: func(k *kept) { k.write(map[string]any{"a": "newer"}, nil) },
 			changed: true, data: pushed, marks: mine,
 		},
 		{
-			why: "unless another owner has taken it over", secret: &kept{version: 1, data: theirs, marks: map[string]any{managedBy: managedByValue}},
+			why: "unless another owner has taken it over", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
 			at: putData, do: func(k *kept) { k.write(map[string]any{"a": "newer"}, yours) },
 			code: codes.FailedPrecondition, data: map[string]any{"a": "newer"}, marks: yours,
 		},
