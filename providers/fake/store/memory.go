@@ -15,8 +15,8 @@ import (
 	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
 )
 
-// Memory keeps what is pushed, by config, as long as the process lives.
-type Memory struct {
+// memory keeps what is pushed, by config, as long as the process lives.
+type memory struct {
 	mu      sync.Mutex
 	configs map[types.UID]map[string]written
 }
@@ -28,11 +28,11 @@ type written struct {
 	deleted bool
 }
 
-// NewMemory makes an empty one.
-func NewMemory() *Memory { return &Memory{configs: map[types.UID]map[string]written{}} }
+// newMemory makes an empty one.
+func newMemory() *memory { return &memory{configs: map[types.UID]map[string]written{}} }
 
-// Open makes the store of a config.
-func (m *Memory) Open(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
+// New returns the store of a config.
+func (m *memory) New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 

@@ -19,7 +19,7 @@ import (
 // Store serves one Fake: its list, and what was pushed over it.
 type Store struct {
 	spec   v2alpha1.FakeSpec
-	memory *Memory
+	memory *memory
 	// pushed is guarded by the memory.
 	pushed map[string]written
 }

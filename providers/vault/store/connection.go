@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -196,4 +197,32 @@ func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1
 	}
 
 	return client, nil
+}
+
+// unrepeatedKey of a context says that its requests are made once.
+type unrepeatedKey struct{}
+
+func unrepeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unrepeatedKey{}, true)
+}
+
+// retry decides on another try. One that Vault puts off is the operator's to
+// make: it is told when, and waits without keeping anybody.
+func retry(ctx context.Context, response *http.Response, err error) (bool, error) {
+	// So is one that the store's own limit puts off.
+	if typed := (*provider.Error)(nil); errors.As(err, &typed) {
+		return false, err
+	}
+
+	if err == nil && response.StatusCode == http.StatusTooManyRequests || ctx.Value(unrepeatedKey{}) != nil {
+		return false, nil
+	}
+
+	return api.DefaultRetryPolicy(ctx, response, err)
+}
+
+// backoff doubles the interval that the store object asks for. The library's
+// own would take any time from it to the longest.
+func backoff(interval, longest time.Duration, attempt int, _ *http.Response) time.Duration {
+	return min(interval<<min(attempt, 10), longest)
 }

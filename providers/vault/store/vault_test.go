@@ -253,7 +253,7 @@ type setup struct {
 	// google is the way to Google Cloud.
 	google http.RoundTripper
 	// backend that makes the stores; nil means one of its own.
-	backend *Backend
+	backend *process
 }
 
 // with gives the setup of a Kubernetes login, and what edit makes of it.
@@ -285,7 +285,7 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 	env := provider.Environment{References: &s.references, Retry: provider.Retry{MaxRetries: &s.retries, Interval: time.Millisecond}}
 
 	if s.backend == nil {
-		s.backend = NewBackend()
+		s.backend = newProcess()
 		s.backend.now = s.clock.Now
 		s.backend.tokenFile = s.tokenFile
 		s.backend.google = s.google
@@ -293,7 +293,7 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 
 	env.OwnIdentity = s.own
 
-	store, err := s.backend.Open(t.Context(), env, &v2alpha1.Vault{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: s.spec})
+	store, err := s.backend.New(t.Context(), env, &v2alpha1.Vault{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: s.spec})
 	if err == nil {
 		t.Cleanup(func() { _ = store.Close(context.Background()) })
 	}

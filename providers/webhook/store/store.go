@@ -51,7 +51,7 @@ var (
 
 // New makes the store of a config. It checks all templates, and asks the API
 // nothing.
-func (e *Egress) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
+func (e *egressPolicy) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
 	spec := &config.Spec
 
 	s := &Store{locks: newLocks(), ownerHeader: spec.OwnerHeader, single: map[string]string{}, secrets: map[string]map[string]string{}}
@@ -272,7 +272,7 @@ func (s *Store) all() []*endpoint {
 }
 
 // settle finds out what can be told of an endpoint before it is used.
-func (s *Store) settle(e *Egress, endpoint *endpoint) error {
+func (s *Store) settle(e *egressPolicy, endpoint *endpoint) error {
 	field := endpoint.url.field
 
 	if err := e.checkHost(endpoint.origin); err != nil {
