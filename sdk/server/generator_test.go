@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -21,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
-	"github.com/external-secrets/eso/sdk/conformance"
+	"github.com/external-secrets/eso/sdk/internal/kit"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -405,39 +402,16 @@ func TestStoresAndGeneratorsAreDistinct(t *testing.T) {
 func TestGeneratorConforms(t *testing.T) {
 	t.Parallel()
 
-	dir, err := os.MkdirTemp("", "sdk") //nolint:usetesting // t.TempDir is too long for a socket's path
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	listener := NewMemoryListener()
+	serveInMemory(t, listener, (&tokens{}).provider(), Options{PeerIdentity: pb.OperatorIdentity, Grace: patience}, insecure.NewCredentials())
 
-	listener, err := net.Listen("unix", filepath.Join(dir, "s"))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-
-	go func() {
-		done <- serve(ctx, listener, (&tokens{}).provider(), Options{Client: cluster(), SocketPeerUID: os.Getuid(), Grace: patience})
-	}()
-
-	defer func() {
-		cancel()
-
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
-
-	report, err := conformance.Run(t.Context(), conformance.Target{
-		Address: "unix://" + listener.Addr().String(), Profile: conformance.Full,
-		Config: conformance.ConfigReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "team-a", Name: "backend", UID: "config-uid", Generation: 1},
-		Fixtures: conformance.Fixtures{Generator: &conformance.Generation{
+	report, err := kit.Run(t.Context(), kit.Target{
+		Profile: kit.Full,
+		Config:  kit.ConfigReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: "team-a", Name: "backend", UID: "config-uid", Generation: 1},
+		Fixtures: kit.Fixtures{Generator: &kit.Generation{
 			ConfigSnapshot: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"length": "32"}},
 		}},
-	}, conformance.Options{})
+	}, kit.Options{Dial: listener.DialContext})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -445,9 +419,9 @@ func TestGeneratorConforms(t *testing.T) {
 	passed := map[string]bool{}
 
 	for _, result := range report.Tests {
-		passed[result.ID] = result.Outcome == conformance.Pass
+		passed[result.ID] = result.Outcome == kit.Pass
 
-		if result.Outcome == conformance.Fail {
+		if result.Outcome == kit.Fail {
 			t.Errorf("%s: %s", result.ID, result.Message)
 		}
 	}

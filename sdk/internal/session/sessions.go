@@ -20,8 +20,8 @@ import (
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/internal/kind"
+	"github.com/external-secrets/eso/sdk/internal/resolver"
 	"github.com/external-secrets/eso/sdk/provider"
-	"github.com/external-secrets/eso/sdk/resolver"
 )
 
 const (

@@ -1,4 +1,4 @@
-package conformance
+package kit
 
 import (
 	"bytes"
@@ -36,6 +36,10 @@ func (r *run) bare(ctx context.Context, method string, request proto.Message, de
 
 		transport.Protocols.SetUnencryptedHTTP2(true)
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if r.options.Dial != nil {
+				return r.options.Dial(ctx)
+			}
+
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		}
 	} else {

@@ -1,4 +1,4 @@
-package conformance
+package kit
 
 import (
 	"bytes"
@@ -144,7 +144,7 @@ func fixtures() Fixtures {
 		Write:         &Write{Prefix: "pushed/", Metadata: map[string]any{"kind": "text"}, Unowned: "by-hand"},
 		InvalidConfig: config("Memory", "invalid"),
 		Slow:          &Slow{Config: *config("Memory", "slow"), Key: "db"},
-		Generator:     &Generation{Config: config("Token", "token"), ConfigSnapshot: map[string]any{"length": 8}},
+		Generator:     &Generation{Config: config("Token", "token"), ConfigSnapshot: map[string]any{"spec": map[string]any{"length": 8}}},
 	}
 }
 

@@ -1,4 +1,4 @@
-package conformance
+package kit
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
-	"github.com/external-secrets/eso/sdk/conformance/internal/apiserver"
+	"github.com/external-secrets/eso/sdk/internal/kit/internal/apiserver"
 )
 
 const (
@@ -49,7 +50,15 @@ type Options struct {
 	CommandLine []string
 	// Version of the kit, for the report.
 	Version string
+	// Dial connects to a provider that is served in this process, in place of the
+	// target's address, which has to be empty, as does its command; nil uses these.
+	// Such a connection has no TLS.
+	Dial func(ctx context.Context) (net.Conn, error)
 }
+
+// memoryAddress is the address of a provider that Options.Dial connects to. It is
+// tested as one at a unix socket, which has no TLS either.
+const memoryAddress = "unix:///memory"
 
 // run is one run of the tests.
 type run struct {
@@ -77,6 +86,14 @@ type run struct {
 // Run tests a target. An error says that there is nothing to report: the target
 // is not usable, or the provider could not be reached at all.
 func Run(ctx context.Context, target Target, options Options) (Report, error) {
+	if options.Dial != nil {
+		if target.Address != "" || target.Command != nil {
+			return Report{}, errors.New("cannot use the target: address and command: leave them out, the provider is in this process")
+		}
+
+		target.Address = memoryAddress
+	}
+
 	if errs := target.check(); len(errs) > 0 {
 		return Report{}, fmt.Errorf("cannot use the target: %w", errors.Join(errs...))
 	}
@@ -160,7 +177,7 @@ func (r *run) applies(needs Needs) (Outcome, string) {
 	case needs.Store && r.kind.GetService() == pb.Service_SERVICE_GENERATOR:
 		return Skipped, "the kind is a generator's, and no store is made with it"
 	case needs.TLS && unix:
-		return Skipped, "a unix socket has no TLS: whoever may open it is let in"
+		return Skipped, "the connection has no TLS: a unix socket, or memory"
 	case needs.Writes && r.target.Profile != Full:
 		return Skipped, "the profile is read-only; profile: full allows it"
 	case needs.Command && r.target.Command == nil:
@@ -308,11 +325,19 @@ func (r *run) dialWith(transport credentials.TransportCredentials) (*grpc.Client
 		address = "passthrough:///" + address
 	}
 
-	conn, err := grpc.NewClient(address,
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(transport),
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 		grpc.WithChainUnaryInterceptor(r.record.unary), grpc.WithChainStreamInterceptor(r.record.stream),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(maxAnswer)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.MaxCallSendMsgSize(maxAnswer)),
+	}
+
+	if r.options.Dial != nil {
+		address = "passthrough:///memory"
+		options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return r.options.Dial(ctx) }))
+	}
+
+	conn, err := grpc.NewClient(address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot use the address %q: %w", r.target.Address, err)
 	}

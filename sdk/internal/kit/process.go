@@ -1,4 +1,4 @@
-package conformance
+package kit
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/external-secrets/eso/sdk/conformance/internal/apiserver"
+	"github.com/external-secrets/eso/sdk/internal/kit/internal/apiserver"
 )
 
 const (

@@ -1,7 +1,10 @@
-package conformance
+package kit
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,7 +47,6 @@ func TestLoadExplains(t *testing.T) {
 		{"a key twice", "the second would count without a word", validTarget + "config: {}\n", `"config" already set`},
 		{"an unknown field", "a misspelt fixture would be left out without a word", validTarget + "fixtures: {missingkey: x}\n", `unknown field "fixtures.missingkey"`},
 		{"another type", "the field is named", validTarget + "fixtures: {secrets: x}\n", "fixtures.secrets"},
-		{"no address", "nobody could be called", config, "address: is missing; give host:port"},
 		{"half an address", "likewise", "address: localhost\ntls: {caFile: a, caKeyFile: b}" + config, "address: address localhost: missing port"},
 		{"a relative socket", "relative to what nobody knows", "address: unix://run.sock" + config, "absolute path"},
 		{"a socket with TLS", "it has none", "address: unix:///run/p.sock\ntls: {caFile: a, caKeyFile: b}" + config, "tls: a unix socket has none"},
@@ -81,7 +83,7 @@ func TestLoadExplains(t *testing.T) {
 func TestDocumentedTargets(t *testing.T) {
 	t.Parallel()
 
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "conformance.md"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "conformance.md"))
 	if err != nil {
 		t.Skip("the documentation is not there: ", err)
 	}
@@ -515,5 +517,23 @@ func TestTestsAreWellFormed(t *testing.T) {
 		}
 
 		seen[test.ID] = true
+	}
+}
+
+// Only a run knows whether the provider is in this process.
+func TestRunNeedsAnAddress(t *testing.T) {
+	t.Parallel()
+
+	tested := Target{Config: *config("Memory", "backend")}
+
+	if _, err := Run(t.Context(), tested, Options{}); err == nil || !strings.Contains(err.Error(), "address: is missing; give host:port") {
+		t.Errorf("without an address: %v", err)
+	}
+
+	tested.Address = "127.0.0.1:1"
+
+	dial := func(context.Context) (net.Conn, error) { return nil, errors.New("not called") }
+	if _, err := Run(t.Context(), tested, Options{Dial: dial}); err == nil || !strings.Contains(err.Error(), "the provider is in this process") {
+		t.Errorf("with an address and Dial: %v", err)
 	}
 }
