@@ -303,7 +303,7 @@ func (p *process) read(key string) (*pb.SecretResult, error) {
 	return response.GetResults()[0], nil
 }
 
-// metrics gives the text that Prometheus would scrape.
+// metrics returns the text that Prometheus would scrape.
 func (p *process) metrics() string {
 	p.t.Helper()
 
@@ -407,7 +407,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// served tells whether anybody listens at an address.
+// served reports whether anybody listens at an address.
 func served(t *testing.T, address string) bool {
 	t.Helper()
 

@@ -28,7 +28,7 @@ type written struct {
 	deleted bool
 }
 
-// newMemory makes an empty one.
+// newMemory returns an empty one.
 func newMemory() *memory { return &memory{configs: map[types.UID]map[string]written{}} }
 
 // New returns the store of a config.
@@ -133,7 +133,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return true, nil
 }
 
-// Exists tells whether a secret, or a property of it, is there.
+// Exists reports whether a secret, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	return document.Exists(ctx, key, property, s.fetch)
 }
@@ -151,7 +151,7 @@ func (s *Store) state(key string) (value []byte, owner string, there bool) {
 	return nil, "", false
 }
 
-// latest is what was pushed to a key last; ok tells whether anything was.
+// latest is what was pushed to a key last; ok reports whether anything was.
 func (s *Store) latest(key string) (last written, ok bool) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()

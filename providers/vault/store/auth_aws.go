@@ -94,7 +94,7 @@ func stsHost(region string) string {
 	}
 }
 
-// awsIdentity gives the identity to log in as, with the role assumed.
+// awsIdentity returns the identity to log in as, with the role assumed.
 func (c credentials) awsIdentity(ctx context.Context, method *v2alpha1.VaultIAMAuth, region string) (aws.CredentialsProvider, error) {
 	settings := aws.Config{Region: region}
 
@@ -154,7 +154,7 @@ func (c credentials) awsKeys(ctx context.Context, refs *v2alpha1.VaultAWSKeys) (
 	return awscredentials.NewStaticCredentialsProvider(id, key, session), nil
 }
 
-// accountToken gives a ServiceAccount's token to the library, which asks for it
+// accountToken returns a ServiceAccount's token to the library, which asks for it
 // without a context.
 type accountToken struct {
 	ctx         context.Context //nolint:containedctx // it lives as long as one login

@@ -194,7 +194,7 @@ func audiences(identity *v2alpha1.VaultGCPWorkloadIdentity) (exchange, token str
 		pool, cluster.ProjectID, cluster.Location, cluster.Name), pool
 }
 
-// subject gives a ServiceAccount's token to the library.
+// subject returns a ServiceAccount's token to the library.
 type subject struct {
 	credentials credentials
 	account     metav1alpha1.ServiceAccountSelector

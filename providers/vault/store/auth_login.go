@@ -34,7 +34,7 @@ type login struct {
 	lastValid bool
 }
 
-// token gives a token that is good for now: the present one, renewed when two
+// token returns a token that is good for now: the present one, renewed when two
 // thirds of its life are over, or one of a new login.
 func (l *login) token(ctx context.Context) (string, error) {
 	l.mu.Lock()
@@ -69,7 +69,7 @@ func (l *login) token(ctx context.Context) (string, error) {
 	return l.current, nil
 }
 
-// renew prolongs the token. It tells whether that is worth anything: a renewal
+// renew prolongs the token. It reports whether that is worth anything: a renewal
 // that gives less than half of what the login gave shows that the token comes
 // to the end of its whole life, and further ones would follow ever faster.
 func (l *login) renew(ctx context.Context) bool {
@@ -138,7 +138,7 @@ func (l *login) holds(ctx context.Context, token string) error {
 	return nil
 }
 
-// refused tells whether Vault refuses a token. Nothing but its word proves that.
+// refused reports whether Vault refuses a token. Nothing but its word proves that.
 func (l *login) refused(ctx context.Context, token string) bool {
 	err := l.holds(ctx, token)
 
@@ -155,7 +155,7 @@ func (l *login) drop(token string) {
 	}
 }
 
-// valid tells whether Vault still accepts the token, as far as it is known.
+// valid reports whether Vault still accepts the token, as far as it is known.
 // Nothing but its refusal is a proof that it does not.
 func (l *login) valid(ctx context.Context) bool {
 	l.mu.Lock()
@@ -208,7 +208,7 @@ func (l *login) revoke(ctx context.Context) error {
 	return nil
 }
 
-// asSelf gives a client for what concerns a token itself: in the namespace that
+// asSelf returns a client for what concerns a token itself: in the namespace that
 // it belongs to.
 func (l *login) asSelf(token string) (*api.Client, error) {
 	client, err := as(l.client, token)
@@ -223,7 +223,7 @@ func (l *login) asSelf(token string) (*api.Client, error) {
 	return client, nil
 }
 
-// as gives a client with a token of its own; the base client has none.
+// as returns a client with a token of its own; the base client has none.
 func as(base *api.Client, token string) (*api.Client, error) {
 	client, err := base.CloneWithHeaders()
 	if err != nil {

@@ -374,7 +374,7 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// selfSigned gives a certificate and its key, in PEM.
+// selfSigned returns a certificate and its key, in PEM.
 func selfSigned(t *testing.T) map[string][]byte {
 	t.Helper()
 

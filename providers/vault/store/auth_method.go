@@ -27,7 +27,7 @@ const tokenAudience = "vault"
 type credentials struct {
 	auth       v2alpha1.VaultAuth
 	references provider.References
-	// own tells whether the process's own identity may be used, by a config in
+	// own reports whether the process's own identity may be used, by a config in
 	// namespace; tokenFile holds its ServiceAccount's token.
 	own       bool
 	namespace string
@@ -147,7 +147,7 @@ type attempt struct {
 	body map[string]any
 }
 
-// static tells whether the config names a token, which is not the store's to
+// static reports whether the config names a token, which is not the store's to
 // renew or revoke.
 func (c credentials) static() bool { return c.auth.TokenSecretRef != nil }
 
@@ -329,7 +329,7 @@ func (c credentials) jwt(ctx context.Context, method *v2alpha1.VaultJWTAuth) (at
 	return to(method.Path, "jwt", "login", method.Role, body)
 }
 
-// text gives a credential that is one line of text.
+// text returns a credential that is one line of text.
 func (c credentials) text(ctx context.Context, field string, ref metav1alpha1.SecretKeySelector) (string, error) {
 	value, err := c.references.SecretKey(ctx, ref)
 	if err != nil {

@@ -35,7 +35,7 @@ type connections struct {
 	shared map[string]*connection
 }
 
-// acquire gives the connection of a digest, which dial makes if there is none.
+// acquire returns the connection of a digest, which dial makes if there is none.
 // It must be released.
 func (c *connections) acquire(digest string, dial func() (*connection, error)) (*connection, error) {
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func (c *connections) release(ctx context.Context, used *connection) error {
 	return used.login.revoke(ctx)
 }
 
-// newHTTPClient makes the client of a connection.
+// newHTTPClient returns the client of a connection.
 func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x509.CertPool, certificate *tls.Certificate) *http.Client {
 	options := backend.Options{Base: drained{newTransport(roots, certificate)}, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
 	if spec.RequestsPerSecond != nil {
@@ -149,7 +149,7 @@ func operation(r *http.Request) string {
 	}
 }
 
-// newClient makes a client of Vault's library, without a token.
+// newClient returns a client of Vault's library, without a token.
 func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1.VaultSpec) (*api.Client, error) {
 	retries, interval := defaultRetries, defaultInterval
 	if env.Retry.MaxRetries != nil {

@@ -94,7 +94,7 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 	}
 }
 
-// isTransient tells whether another try may help.
+// isTransient reports whether another try may help.
 func isTransient(err error) bool {
 	switch provider.AsError(err).Code {
 	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
@@ -113,7 +113,7 @@ type watch struct {
 	// watched are the keys to tell of, by the path of their secret; nil means
 	// every secret.
 	watched map[string][]string
-	// stands tells whether the first answer was given.
+	// stands reports whether the first answer was given.
 	stands bool
 	// anew says that the login was made anew, for Vault refused its token, and
 	// nothing was subscribed to since.
@@ -350,14 +350,14 @@ func refusal(path string, response *http.Response) error {
 	return typed
 }
 
-// raw tells whether an answer is not in Vault's form.
+// raw reports whether an answer is not in Vault's form.
 func raw(err error) bool {
 	var answer *api.ResponseError
 
 	return errors.As(err, &answer) && answer.RawError
 }
 
-// unsupported tells whether Vault itself says that it has no such path.
+// unsupported reports whether Vault itself says that it has no such path.
 func unsupported(err error) bool {
 	var answer *api.ResponseError
 	if !errors.As(err, &answer) || answer.RawError || answer.Errors == nil {
@@ -464,7 +464,7 @@ func (c *changes) add(keys []string) {
 	}
 }
 
-// take gives what there is to tell.
+// take returns what there is to tell.
 func (c *changes) take() provider.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -225,7 +225,7 @@ func (w *watching) stands() { w.t.Helper(); w.tells("the first answer", provider
 // resyncs waits for the word that something may have been missed.
 func (w *watching) resyncs(why string) { w.t.Helper(); w.tells(why, provider.Change{Resync: true}) }
 
-// ends gives the error that the watch ends with, whatever it tells before.
+// ends returns the error that the watch ends with, whatever it tells before.
 func (w *watching) ends() error {
 	w.t.Helper()
 

@@ -22,10 +22,10 @@ type engine struct {
 	version v2alpha1.KVVersion
 }
 
-// v2 tells whether the engine keeps versions.
+// v2 reports whether the engine keeps versions.
 func (e engine) v2() bool { return e.version != v2alpha1.KVv1 }
 
-// reserved tells whether a mount is Vault's own. Where the first part of a key
+// reserved reports whether a mount is Vault's own. Where the first part of a key
 // is the mount, a key could lead there: auth/token/lookup-self answers the
 // store's own token.
 func reserved(mount string) bool {
@@ -193,7 +193,7 @@ func revision(metadata any) string {
 	return fmt.Sprintf("%v@%v", fields["version"], fields["created_time"])
 }
 
-// encode gives the value as the JSON text that properties are selected from.
+// encode returns the value as the JSON text that properties are selected from.
 func encode(key string, value any, revision string) (document.Document, error) {
 	if value == nil {
 		value = map[string]any{}

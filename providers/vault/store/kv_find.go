@@ -144,7 +144,7 @@ func (w *walk) folder(ctx context.Context, folder string) error {
 	return nil
 }
 
-// list gives the names in a folder; those that end with a slash are folders.
+// list returns the names in a folder; those that end with a slash are folders.
 func (w *walk) list(ctx context.Context, folder string) ([]string, error) {
 	s := w.store
 

@@ -41,13 +41,13 @@ var errConflict = errors.New("another write came first")
 // state is a secret as it stands, for a write that depends on it.
 type state struct {
 	location location
-	// raw is the document; there tells whether there is one.
+	// raw is the document; there reports whether there is one.
 	raw      []byte
 	there    bool
 	revision string
 	// version is what check-and-set compares, on an engine of version 2.
 	version json.Number
-	// marks are the custom metadata; marked tells whether there are any, even
+	// marks are the custom metadata; marked reports whether there are any, even
 	// without a version that can be read.
 	marks  map[string]string
 	marked bool
@@ -289,7 +289,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return err == nil, err
 }
 
-// Exists tells whether a secret, or a property of it, can be read.
+// Exists reports whether a secret, or a property of it, can be read.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	return document.Exists(ctx, key, property, s.fetch)
 }
@@ -487,7 +487,7 @@ func (s *Store) request(ctx context.Context, key, verb string, from location, me
 
 func isNotFound(err error) bool { return err != nil && provider.AsError(err).Code == codes.NotFound }
 
-// conflicting tells whether check-and-set found another version.
+// conflicting reports whether check-and-set found another version.
 func conflicting(err error) bool {
 	var response *api.ResponseError
 	if !errors.As(err, &response) || response.StatusCode != http.StatusBadRequest {

@@ -32,7 +32,7 @@ const (
 	before = `{"managed-by":"external-secrets"}`
 )
 
-// marksIn gives the marks of what owned made.
+// marksIn returns the marks of what owned made.
 func marksIn(t *testing.T, metadata string) map[string]any {
 	t.Helper()
 

@@ -157,7 +157,7 @@ func (d drained) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// authorities gives the bundle of spec.caBundle or spec.caProvider; empty means
+// authorities returns the bundle of spec.caBundle or spec.caProvider; empty means
 // that the system's count.
 func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.VaultSpec) ([]byte, error) {
 	bundle, field := spec.CABundle, "spec.caBundle"

@@ -47,7 +47,7 @@ func (e *addressError) Error() string {
 	return "leads to " + e.kind + " address, which this provider does not connect to: whoever runs it allows networks by --allow-network"
 }
 
-// check tells whether an address may be reached.
+// check reports whether an address may be reached.
 func (e *egressPolicy) check(address netip.Addr) error {
 	plain := address.Unmap().WithZone("")
 

@@ -49,7 +49,7 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// New makes the store of a config. It checks all templates, and asks the API
+// New returns the store of a config. It checks all templates, and asks the API
 // nothing.
 func (e *egressPolicy) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
 	spec := &config.Spec
@@ -441,7 +441,7 @@ func (s *Store) reading(key, property, version string, metadata bool) (*call, er
 	return s.read.render(s.data(values{key: key, property: property, version: version}))
 }
 
-// perProperty tells whether the config itself leads to single properties.
+// perProperty reports whether the config itself leads to single properties.
 func (s *Store) perProperty() bool { return s.read.uses[nameProperty] || s.result.uses(nameProperty) }
 
 // answer answers one read out of the answer to its request.

@@ -150,7 +150,7 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 	})
 }
 
-// compare tells whether what is to be written is there, and whether it is the
+// compare reports whether what is to be written is there, and whether it is the
 // same.
 func (s *Store) compare(ctx context.Context, now current, push provider.Push) (there, same bool, err error) {
 	switch {

@@ -107,7 +107,7 @@ func capabilities() []pb.Capability {
 	}
 }
 
-// writes tells whether calls of a capability change the backend.
+// writes reports whether calls of a capability change the backend.
 func writes(capability pb.Capability) bool {
 	return capability == pb.Capability_CAPABILITY_PUSH || capability == pb.Capability_CAPABILITY_DELETE || generates(capability)
 }

@@ -127,7 +127,7 @@ func (r *run) end(ctx context.Context) *ending {
 	return seen
 }
 
-// closed tells whether a new call is refused.
+// closed reports whether a new call is refused.
 func (r *run) closed(ctx context.Context) bool {
 	conn, err := r.dial()
 	if err != nil {

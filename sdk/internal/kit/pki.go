@@ -43,7 +43,7 @@ type pair struct {
 	certificate            tls.Certificate
 }
 
-// newAuthority makes one.
+// newAuthority returns one.
 func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

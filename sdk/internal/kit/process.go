@@ -142,7 +142,7 @@ func (p *process) ended() error {
 // terminate asks the process to end.
 func (p *process) terminate() { _ = p.command.Process.Signal(syscall.SIGTERM) }
 
-// wait gives the process time to end. It tells whether it did so by itself;
+// wait returns the process time to end. It reports whether it did so by itself;
 // otherwise it is killed.
 func (p *process) wait(timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)

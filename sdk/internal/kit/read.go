@@ -14,7 +14,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// isBinary tells whether a secret's value is no text.
+// isBinary reports whether a secret's value is no text.
 func isBinary(s Secret) bool {
 	whole, ok := s.whole()
 

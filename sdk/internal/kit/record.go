@@ -114,7 +114,7 @@ func (r *record) leaks() (places []string, looked bool) {
 	return places, len(r.canaries) > 0 && len(r.texts) > 0
 }
 
-// holds tells whether a text holds a value.
+// holds reports whether a text holds a value.
 func (r *record) holds(text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,5 +264,5 @@ func (r *record) failedItems() []seenItem {
 	return slices.Clone(r.items)
 }
 
-// canonical tells whether a code is one of google.rpc.Code, and no success.
+// canonical reports whether a code is one of google.rpc.Code, and no success.
 func canonical(code codes.Code) bool { return code > codes.OK && code <= codes.Unauthenticated }

@@ -1021,7 +1021,7 @@ func (s *sniffing) Accept() (net.Conn, error) {
 	return tls.Server(again, s.config), nil
 }
 
-// rewound gives back what was read of it.
+// rewound returns back what was read of it.
 type rewound struct {
 	net.Conn
 

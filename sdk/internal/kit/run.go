@@ -419,7 +419,7 @@ func generates(capability pb.Capability) bool {
 	return capability == pb.Capability_CAPABILITY_GENERATE || capability == pb.Capability_CAPABILITY_CLEANUP
 }
 
-// claimed tells whether the kind under test claims a capability. Credentials
+// claimed reports whether the kind under test claims a capability. Credentials
 // may be made by another kind, that which the fixture names.
 func (r *run) claimed(capability pb.Capability) bool {
 	if slices.Contains(r.kind.GetCapabilities(), capability) {

@@ -422,7 +422,7 @@ func (t *Target) check() []error {
 // watchName is the capability that may be absent, as a target names it.
 const watchName = "Watch"
 
-// absent gives the reason why the store under test lacks a capability; empty
+// absent returns the reason why the store under test lacks a capability; empty
 // means that it does not.
 func (t *Target) absent(capability pb.Capability) string {
 	if capability == pb.Capability_CAPABILITY_WATCH {

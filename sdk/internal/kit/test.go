@@ -81,7 +81,7 @@ const (
 	FixtureGenerator       Fixture = "fixtures.generator"
 )
 
-// given tells whether a target has the fixture.
+// given reports whether a target has the fixture.
 func (f Fixture) given(t *Target) bool {
 	some := func(has func(Secret) bool) bool { return slices.ContainsFunc(t.Fixtures.Secrets, has) }
 
@@ -177,7 +177,7 @@ func (t *T) Skip(format string, args ...any) { panic(skipped{fmt.Sprintf(format,
 // target of the run.
 func (t *T) target() *Target { return &t.run.target }
 
-// claims tells whether the kind under test claims a capability.
+// claims reports whether the kind under test claims a capability.
 func (t *T) claims(capability pb.Capability) bool { return t.run.claimed(capability) }
 
 // call is a context for one call, with an id of its own.

@@ -56,7 +56,7 @@ func writeTests() []Test {
 	}
 }
 
-// writable tells whether the run may write, and knows where.
+// writable reports whether the run may write, and knows where.
 func (t *T) writable() bool {
 	return t.target().Profile == Full && t.target().Fixtures.Write != nil
 }
@@ -125,7 +125,7 @@ func (t *T) stands(ctx context.Context, what, key string, want []byte) {
 	t.holds(what, t.single(ctx, valueOf("0", key)), want)
 }
 
-// there tells whether a secret is there, in whichever way the provider can
+// there reports whether a secret is there, in whichever way the provider can
 // say it.
 func (t *T) there(ctx context.Context, key string) bool {
 	if t.claims(pb.Capability_CAPABILITY_EXISTS) {

@@ -38,10 +38,10 @@ var _ provider.References = (*Resolver)(nil)
 // reference is one value that was read.
 type reference struct{ kind, name, key string }
 
-// digest tells whether a value has changed without keeping it.
+// digest reports whether a value has changed without keeping it.
 type digest [sha256.Size]byte
 
-// New makes a resolver for one namespace. Without a namespace every reference
+// New returns a resolver for one namespace. Without a namespace every reference
 // is denied.
 func New(c client.Client, namespace string) *Resolver {
 	return &Resolver{client: c, namespace: namespace, seen: map[reference]digest{}}
@@ -50,12 +50,12 @@ func New(c client.Client, namespace string) *Resolver {
 // Namespace in which references resolve.
 func (r *Resolver) Namespace() string { return r.namespace }
 
-// SecretKey gives the value of one key of a Secret.
+// SecretKey returns the value of one key of a Secret.
 func (r *Resolver) SecretKey(ctx context.Context, ref metav1alpha1.SecretKeySelector) ([]byte, error) {
 	return r.read(ctx, reference{kind: "Secret", name: ref.Name, key: ref.Key})
 }
 
-// CABundle gives the PEM bundle that a source names.
+// CABundle returns the PEM bundle that a source names.
 func (r *Resolver) CABundle(ctx context.Context, source metav1alpha1.CASource) ([]byte, error) {
 	switch {
 	case source.SecretRef != nil && source.ConfigMapRef != nil:
@@ -90,7 +90,7 @@ func (r *Resolver) ServiceAccountToken(ctx context.Context, ref metav1alpha1.Ser
 	return request.Status.Token, nil
 }
 
-// Changed tells whether any value that was read reads otherwise now. That one
+// Changed reports whether any value that was read reads otherwise now. That one
 // cannot be read any more counts as a change; that the API server does not
 // answer does not.
 func (r *Resolver) Changed(ctx context.Context) bool {

@@ -16,10 +16,10 @@ type Gate struct {
 	until time.Time
 }
 
-// New makes a gate that takes the time from now.
+// New returns a gate that takes the time from now.
 func New(now func() time.Time) *Gate { return &Gate{now: now} }
 
-// Open tells whether the call may be tried.
+// Open reports whether the call may be tried.
 func (g *Gate) Open() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -220,7 +220,7 @@ func (s *Session) loginError(ctx context.Context, err error, what string) error 
 	return &typed
 }
 
-// Check tells whether AWS accepts the credentials. Where STS cannot be asked,
+// Check reports whether AWS accepts the credentials. Where STS cannot be asked,
 // as in a network without a way to it, probe decides: a call of the service
 // itself, of which AWS may refuse all but the credentials.
 func (s *Session) Check(ctx context.Context, probe func(context.Context) error) (provider.Validation, error) {

@@ -49,7 +49,7 @@ type Session struct {
 	hidden map[string]aws.Credentials
 }
 
-// New makes the session of a config object. References to credentials are
+// New returns the session of a config object. References to credentials are
 // resolved here; a role is assumed when the first call needs it.
 func New(ctx context.Context, env provider.Environment, object metav1.Object, access *v2alpha1.AWSAccess) (*Session, error) {
 	switch {
@@ -92,7 +92,7 @@ func (s *Session) Config() aws.Config { return s.config }
 // Close ends what the session holds. Calls must be over.
 func (s *Session) Close() { s.transport.CloseIdleConnections() }
 
-// connect gives the session connections of its own, in place of those that the
+// connect returns the session connections of its own, in place of those that the
 // SDK has made: with its settings, but paced, and with bounded answers.
 func (s *Session) connect(requestsPerSecond int) {
 	client, ok := s.config.HTTPClient.(*awshttp.BuildableClient)

@@ -265,7 +265,7 @@ func TestOwnIdentity(t *testing.T) {
 	}
 }
 
-// EKS gives a Pod its identity by an agent on the node, which tells Pods apart by
+// EKS returns a Pod its identity by an agent on the node, which tells Pods apart by
 // the token that each has in a file.
 func TestPodIdentity(t *testing.T) {
 	server := fakeaws.New(t)

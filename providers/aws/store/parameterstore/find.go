@@ -26,7 +26,7 @@ const (
 	maxFound = maxBatch * batch.InFlight
 )
 
-// Find gives the parameters below a path of the hierarchy, or those that are
+// Find returns the parameters below a path of the hierarchy, or those that are
 // listed. One that may not be read fails the search: left out, it would look
 // like a parameter that is gone.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
@@ -52,7 +52,7 @@ type walk struct {
 	seen  map[string]bool
 }
 
-// wanted tells whether a name is one that is looked for, once, and its key.
+// wanted reports whether a name is one that is looked for, once, and its key.
 func (w *walk) wanted(name *string) (key string, ok bool, err error) {
 	if w.seen[aws.ToString(name)] {
 		return "", false, nil
@@ -191,7 +191,7 @@ func (w *walk) tell(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// within tells whether a name is below a path of the hierarchy, or, where it is
+// within reports whether a name is below a path of the hierarchy, or, where it is
 // none, begins with it.
 func within(name, path string, hierarchy bool) bool {
 	if hierarchy && strings.HasPrefix(path, "/") {

@@ -123,7 +123,7 @@ func (s *Store) batch(ctx context.Context, selections []selection) map[selection
 	return outcomes
 }
 
-// answered tells whether a parameter is the version that was asked for.
+// answered reports whether a parameter is the version that was asked for.
 func (s selection) answered(parameter *types.Parameter) bool {
 	selector := strings.TrimPrefix(aws.ToString(parameter.Selector), ":")
 
@@ -205,7 +205,7 @@ func (s *Store) metadata(ctx context.Context, key string) (document.Document, er
 	return document.Document{Raw: text, Revision: tags.Revision(text)}, nil
 }
 
-// tagged gives the tags of a parameter.
+// tagged returns the tags of a parameter.
 func (s *Store) tagged(ctx context.Context, key string) (map[string]string, error) {
 	answer, err := s.client.ListTagsForResource(ctx, &ssm.ListTagsForResourceInput{
 		ResourceType: types.ResourceTypeForTaggingParameter, ResourceId: aws.String(s.id(key)),

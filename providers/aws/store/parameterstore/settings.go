@@ -67,7 +67,7 @@ func decode(raw []byte) (settings, error) {
 	return set, nil
 }
 
-// decoded gives a JSON object with its values as text, where all of them are
+// decoded returns a JSON object with its values as text, where all of them are
 // the base64 of one; anything else stays as it is.
 func decoded(value []byte) []byte {
 	var object map[string]string

@@ -14,7 +14,7 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/session"
 )
 
-// probeKey is of no parameter: asking for it tells whether AWS takes the
+// probeKey is of no parameter: asking for it reports whether AWS takes the
 // credentials.
 const probeKey = "/external-secrets/validation"
 
@@ -34,7 +34,7 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// New makes the store of a config.
+// New returns the store of a config.
 func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSParameterStore) (*Store, error) {
 	s, err := session.New(ctx, env, config, &config.Spec.AWSAccess)
 	if err != nil {

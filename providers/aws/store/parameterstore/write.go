@@ -81,7 +81,7 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 	return s.put(ctx, push, set, value, there)
 }
 
-// present gives a parameter, nil where there is none.
+// present returns a parameter, nil where there is none.
 func (s *Store) present(ctx context.Context, key string) (*types.Parameter, error) {
 	there, err := s.parameter(ctx, key, "")
 	if err != nil && provider.AsError(err).Code == codes.NotFound {
@@ -116,7 +116,7 @@ func (s *Store) marked(ctx context.Context, push provider.Push, set settings) (b
 	return err == nil, s.session.Error(ctx, err, fmt.Sprintf("tag parameter %q", push.Key))
 }
 
-// described tells whether what the settings say of a parameter besides its value
+// described reports whether what the settings say of a parameter besides its value
 // is so already. Without such settings AWS is not asked.
 func (s *Store) described(ctx context.Context, key string, set settings) (bool, error) {
 	if set.Description == "" && set.KMSKeyID == "" && set.Tier.Type == "" && len(set.Tier.Policies) == 0 {
@@ -236,7 +236,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return failed == nil, failed
 }
 
-// Exists tells whether a parameter, or a property of it, is there.
+// Exists reports whether a parameter, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	there, err := s.present(ctx, key)
 	if err != nil || there == nil {
@@ -273,19 +273,19 @@ func wanted(push provider.Push, present []byte) ([]byte, error) {
 	}
 }
 
-// sameKey tells whether AWS's name of a KMS key is the one that is asked for,
+// sameKey reports whether AWS's name of a KMS key is the one that is asked for,
 // which may be the end of an ARN.
 func sameKey(asked, has string) bool {
 	return asked == has || strings.HasSuffix(has, "/"+asked) || strings.HasSuffix(has, ":"+asked)
 }
 
-// sameTier tells whether a parameter is in the tier that is asked for. AWS
+// sameTier reports whether a parameter is in the tier that is asked for. AWS
 // chooses where it is left to do so, and takes none back.
 func sameTier(asked, has types.ParameterTier) bool {
 	return asked == "" || asked == has || asked == types.ParameterTierIntelligentTiering || has == types.ParameterTierAdvanced
 }
 
-// samePolicies tells whether a parameter has the policies that are asked for.
+// samePolicies reports whether a parameter has the policies that are asked for.
 func samePolicies(asked json.RawMessage, has []types.ParameterInlinePolicy) bool {
 	if len(asked) == 0 {
 		return true

@@ -86,7 +86,7 @@ func (s *Store) tell(ctx context.Context, keys []string, found func(provider.Fou
 	return nil
 }
 
-// list gives the keys that match, each once.
+// list returns the keys that match, each once.
 func (s *Store) list(ctx context.Context, query provider.Query) ([]string, error) {
 	path := s.prefix
 	if query.Path != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/session"
 )
 
-// probeKey is of no secret: asking for it tells whether AWS takes the
+// probeKey is of no secret: asking for it reports whether AWS takes the
 // credentials.
 const probeKey = "external-secrets/validation"
 
@@ -37,7 +37,7 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// New makes the store of a config.
+// New returns the store of a config.
 func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSSecretManager) (*Store, error) {
 	const longest, shortest = 30, 7
 
@@ -80,7 +80,7 @@ func (s *Store) Close(context.Context) error {
 // id by which AWS knows a key.
 func (s *Store) id(key string) string { return s.prefix + key }
 
-// scheduled tells whether AWS refuses because the secret is scheduled for
+// scheduled reports whether AWS refuses because the secret is scheduled for
 // deletion. AWS has no code of its own for that.
 func scheduled(code, message string) bool {
 	return code == "InvalidRequestException" && (strings.Contains(message, "marked for deletion") ||

@@ -287,7 +287,7 @@ func token(described *secretsmanager.DescribeSecretOutput, held *secretsmanager.
 	}
 }
 
-// current gives the latest version, nil where the secret has none yet.
+// current returns the latest version, nil where the secret has none yet.
 func (s *Store) current(ctx context.Context, key string) (*secretsmanager.GetSecretValueOutput, []byte, error) {
 	held, err := s.client.GetSecretValue(ctx, &secretsmanager.GetSecretValueInput{SecretId: aws.String(s.id(key)), VersionStage: aws.String(currentStage)})
 
@@ -379,7 +379,7 @@ func (s *Store) remove(ctx context.Context, key string, described *secretsmanage
 	return s.session.Error(ctx, err, "delete secret \""+key+"\"")
 }
 
-// Exists tells whether a secret, or a property of it, is there. One that is
+// Exists reports whether a secret, or a property of it, is there. One that is
 // scheduled for deletion is not.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	described, err := s.describe(ctx, key)
@@ -425,7 +425,7 @@ func wanted(push provider.Push, held []byte) ([]byte, error) {
 	}
 }
 
-// formatted gives a value in the form that is asked for.
+// formatted returns a value in the form that is asked for.
 func formatted(key string, value []byte, format, otherwise string) (text *string, binary []byte, err error) {
 	if format == "" {
 		// What is no text can be nothing but binary.
@@ -444,7 +444,7 @@ func formatted(key string, value []byte, format, otherwise string) (text *string
 	}
 }
 
-// misformatted tells whether a secret is not in the form that is asked for.
+// misformatted reports whether a secret is not in the form that is asked for.
 func misformatted(held *secretsmanager.GetSecretValueOutput, format string) bool {
 	return (format == formatText && held.SecretString == nil) || (format == formatBinary && held.SecretString != nil)
 }
@@ -457,7 +457,7 @@ func revision(held *secretsmanager.GetSecretValueOutput) string {
 	return aws.ToString(held.VersionId)
 }
 
-// sameKey tells whether AWS's name of a KMS key is the one that is asked for,
+// sameKey reports whether AWS's name of a KMS key is the one that is asked for,
 // which may be the end of an ARN.
 func sameKey(asked, has string) bool {
 	return asked == has || strings.HasSuffix(has, "/"+asked) || strings.HasSuffix(has, ":"+asked)

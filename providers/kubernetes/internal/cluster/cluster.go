@@ -47,7 +47,7 @@ type Cluster struct {
 	idle func()
 }
 
-// Open gives the cluster of a config.
+// Open returns the cluster of a config.
 func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster) (*Cluster, error) {
 	target, err := resolve(ctx, env, spec)
 	if err != nil {
@@ -152,7 +152,7 @@ func resolve(ctx context.Context, env provider.Environment, spec *v2alpha1.Clust
 	return t, err
 }
 
-// serverOf gives the API server that the config names, or the provider's.
+// serverOf returns the API server that the config names, or the provider's.
 func serverOf(ctx context.Context, env provider.Environment, server *v2alpha1.KubernetesServer) (*target, error) {
 	if server == nil {
 		if env.APIServer.URL == "" {
@@ -249,7 +249,7 @@ func (t *target) certificate(ctx context.Context, references provider.References
 	return nil
 }
 
-// isToken tells whether a text can stand in a header.
+// isToken reports whether a text can stand in a header.
 func isToken(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }

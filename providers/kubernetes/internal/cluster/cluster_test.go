@@ -80,7 +80,7 @@ func apiServer(t *testing.T) (url, ca string) {
 	return server.URL, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 }
 
-// get gives the status and the login that the server got.
+// get returns the status and the login that the server got.
 func get(t *testing.T, c *Cluster, path string) (status int, login string) {
 	t.Helper()
 

@@ -13,7 +13,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// fromKubeconfig gives the server and the login of a kubeconfig's current
+// fromKubeconfig returns the server and the login of a kubeconfig's current
 // context. Whoever writes the config writes it, too: what would run a program,
 // read the provider's files, go through a proxy or act as somebody else is
 // refused.

@@ -52,7 +52,7 @@ type rule struct {
 	fields [][]string
 }
 
-// New makes the store of a config.
+// New returns the store of a config.
 func New(ctx context.Context, env provider.Environment, config *v2alpha1.Resource) (*Store, error) {
 	rules, err := rulesOf(config.Spec.Allow)
 	if err != nil {
@@ -210,7 +210,7 @@ func (s *Store) list(ctx context.Context, r rule, options metav1.ListOptions) (*
 	return page, nil
 }
 
-// Exists tells whether an object, or a property of it, is there.
+// Exists reports whether an object, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	return document.Exists(ctx, key, property, s.fetch)
 }
@@ -295,7 +295,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadataOnly boo
 	return encode(object, pruned(map[string]any{"metadata": generic(full)}, r.fields)["metadata"])
 }
 
-// locate gives the rule of a key and the object's name.
+// locate returns the rule of a key and the object's name.
 func (s *Store) locate(key string) (rule, string, error) {
 	resource, name, qualified := strings.Cut(key, "/")
 	if !qualified {

@@ -52,7 +52,7 @@ var (
 	_ provider.Watcher = (*Store)(nil)
 )
 
-// New makes the store of a config.
+// New returns the store of a config.
 func New(ctx context.Context, env provider.Environment, config *v2alpha1.Kubernetes) (*Store, error) {
 	target, err := cluster.Open(ctx, env, &config.Spec.Cluster)
 	if err != nil {
@@ -164,7 +164,7 @@ func (s *Store) list(ctx context.Context, options metav1.ListOptions) (*corev1.S
 	return page, nil
 }
 
-// Exists tells whether a Secret, or a key of its data, is there.
+// Exists reports whether a Secret, or a key of its data, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	secret, err := s.get(ctx, key)
 

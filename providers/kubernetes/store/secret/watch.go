@@ -88,7 +88,7 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 	}
 }
 
-// isTransient tells whether another try may help.
+// isTransient reports whether another try may help.
 func isTransient(err error) bool {
 	var typed *provider.Error
 
@@ -108,7 +108,7 @@ type watcher struct {
 	// from is the resource version to go on from; empty means that a list has to
 	// tell.
 	from string
-	// stands tells whether the first answer was given.
+	// stands reports whether the first answer was given.
 	stands bool
 }
 

@@ -333,5 +333,5 @@ func changedSince(err error) error {
 	return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: provider.AsError(err).Message}
 }
 
-// contended tells whether somebody else wrote in between.
+// contended reports whether somebody else wrote in between.
 func contended(err error) bool { return provider.AsError(err).Code == codes.Aborted }
