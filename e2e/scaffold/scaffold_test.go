@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/external-secrets/eso/release/metadata"
 	"github.com/external-secrets/eso/testkit/installation"
 	"github.com/external-secrets/eso/testkit/repository"
 )
@@ -39,6 +40,10 @@ func TestProviderInit(t *testing.T) {
 	}
 
 	t.Logf("esoctl provider init: %s", time.Since(began).Round(100*time.Millisecond))
+
+	if err := metadata.CheckLayout(dir); err != nil {
+		t.Error(err)
+	}
 
 	for _, args := range [][]string{{"vet", "./..."}, {"test", "-count=1", "-v", "./..."}} {
 		began := time.Now()

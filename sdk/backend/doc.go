@@ -1,4 +1,4 @@
-// Package backend is how a provider calls its backend over HTTP: paced, counted
-// and with answers of bounded size. It knows no backend, and must never write
-// down what a request or an answer holds.
+// Package backend has an HTTP transport for calls of backends, which counts them,
+// limits their rate, repeats them and bounds the size of responses. It must never
+// log the contents of a request or a response.
 package backend

@@ -10,20 +10,20 @@ import (
 	"syscall"
 )
 
-// Fields are those of the config that a reason can name, so that its reader
-// knows what to change. Each may be empty.
+// Fields are the fields of a config that a reason names, as the place to fix it.
+// Each may be empty.
 type Fields struct {
-	// Server is where the host stands, CA what names authorities.
+	// Server is the field with the host, CA the one with the authorities.
 	Server, CA string
-	// Late is said of a time-out; default "it takes too long".
+	// Late is the reason of a timeout; default is "it takes too long".
 	Late string
 }
 
-// Reason says in fixed words why a backend gave no answer, and whether a moment
-// later would be the same. The libraries' own words quote what came in place of
-// an answer, and the addresses that names lead to: a config's author, who chooses
-// the server, could read the provider's network by them.
-func Reason(err error, fields Fields) (text string, lasting bool) {
+// Reason returns a fixed text for why a backend did not respond, and whether the
+// failure is permanent. The error's own text may quote data of the server and the
+// addresses of its name, with which the author of a config, who chooses the server,
+// could explore the provider's network.
+func Reason(err error, fields Fields) (text string, permanent bool) {
 	var (
 		dns     *net.DNSError
 		verify  *tls.CertificateVerificationError
@@ -56,7 +56,7 @@ func Reason(err error, fields Fields) (text string, lasting bool) {
 	case errors.As(err, &record), errors.Is(err, http.ErrSchemeMismatch):
 		return "it does not speak TLS", true
 	case errors.As(err, &op) && op.Op == "remote error":
-		// An alert of TLS, of a list that the library has.
+		// The text of a TLS alert is one of a fixed list.
 		return "it ends the TLS handshake: " + op.Err.Error(), true
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "no such host", true

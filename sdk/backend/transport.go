@@ -16,40 +16,41 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// maxAnswer bounds an answer, in bytes, where Options says nothing.
+// maxAnswer is the default of Options.MaxAnswer.
 const maxAnswer = 8 << 20
 
 // Options of a Transport.
 type Options struct {
-	// Base performs the requests; it is needed.
+	// Base performs the requests. Required.
 	Base http.RoundTripper
 	// Calls counts the requests; nil counts nothing.
 	Calls provider.Calls
-	// Operation names a request for Calls. There must be few names: no key
-	// stands in one. Default the method.
+	// Operation returns the name of a request for Calls. There must be few names, so
+	// they contain no key. Default is the method.
 	Operation func(*http.Request) string
-	// RequestsPerSecond is how many requests a second may be made, with as many
-	// at once; 0 means any number. A request that could not be made before its
-	// context ends fails at once, with provider.Throttled.
+	// RequestsPerSecond limits the rate of requests, with bursts of the same number;
+	// 0 means no limit. A request whose deadline is before its turn fails at once,
+	// with provider.Throttled.
 	RequestsPerSecond int
-	// Retry repeats requests that change nothing, GET and HEAD, where the backend
-	// does not answer, or answers 502, 503 or 504 without saying when to come
-	// back. It doubles the interval each time. The zero value repeats nothing;
-	// RetryOf gives a store's settings.
+	// Retry repeats GET and HEAD requests when there is no response, or one of status
+	// 502, 503 or 504 without Retry-After. The interval doubles each time. The zero
+	// value repeats nothing; RetryOf returns a store's settings.
 	Retry Retry
-	// MaxAnswer bounds an answer's body, in bytes; reading beyond it fails.
-	// Default 8 MiB.
+	// MaxAnswer bounds the body of a response, in bytes; reading beyond it fails.
+	// Default is 8 MiB.
 	MaxAnswer int64
 }
 
-// Retry says how often a request is repeated, and how long the first pause is.
+// Retry settings of a Transport.
 type Retry struct {
-	Retries  int
+	// Retries is how often a request is repeated at most.
+	Retries int
+	// Interval before the first repetition.
 	Interval time.Duration
 }
 
-// RetryOf gives the retry settings of a store, or the defaults for what it
-// leaves open.
+// RetryOf returns the retry settings of a store, with the given defaults for those
+// that are not set.
 func RetryOf(settings provider.Retry, retries int, interval time.Duration) Retry {
 	if settings.MaxRetries != nil {
 		retries = *settings.MaxRetries
@@ -62,7 +63,7 @@ func RetryOf(settings provider.Retry, retries int, interval time.Duration) Retry
 	return Retry{Retries: retries, Interval: interval}
 }
 
-// maxPause lies between two tries at most.
+// maxPause bounds the interval between two attempts.
 const maxPause = 10 * time.Second
 
 // Transport performs HTTP requests to a backend. Safe for concurrent use.
@@ -73,7 +74,7 @@ type Transport struct {
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// NewTransport makes a transport.
+// NewTransport returns a transport.
 func NewTransport(options Options) *Transport {
 	if options.Operation == nil {
 		options.Operation = func(r *http.Request) string { return r.Method }
@@ -91,18 +92,18 @@ func NewTransport(options Options) *Transport {
 	return t
 }
 
-// RoundTrip performs a request, and repeats it where that is asked for.
+// RoundTrip performs a request, and repeats it as Options.Retry says.
 func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	repeatable := (request.Method == http.MethodGet || request.Method == http.MethodHead) && (request.Body == nil || request.Body == http.NoBody)
 	pause := min(t.options.Retry.Interval, maxPause)
 
 	for try := 0; ; try++ {
 		response, err := t.once(request)
-		if !repeatable || try >= t.options.Retry.Retries || !passing(request.Context(), response, err) {
+		if !repeatable || try >= t.options.Retry.Retries || !transient(request.Context(), response, err) {
 			return response, err
 		}
 
-		// What ends before the next try is told as it is.
+		// There is no time for another attempt.
 		if deadline, ok := request.Context().Deadline(); ok && time.Until(deadline) < pause {
 			return response, err
 		}
@@ -127,11 +128,11 @@ func (t *Transport) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// maxDrained bounds what is read of an answer that nobody wants.
+// maxDrained bounds how much is read of a response that is discarded.
 const maxDrained = 64 << 10
 
-// passing tells whether another try may fare better.
-func passing(ctx context.Context, response *http.Response, err error) bool {
+// transient reports whether another attempt may succeed.
+func transient(ctx context.Context, response *http.Response, err error) bool {
 	if err != nil {
 		var typed *provider.Error // the store's own limit
 
@@ -167,7 +168,7 @@ func (t *Transport) once(request *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 
-	// Not for what is no body any more, such as that of an upgraded connection.
+	// The body of an upgraded connection is the connection.
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		response.Body = http.MaxBytesReader(nil, response.Body, t.options.MaxAnswer)
 	}
@@ -175,14 +176,14 @@ func (t *Transport) once(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// CloseIdleConnections of the base.
+// CloseIdleConnections closes the idle connections of the base.
 func (t *Transport) CloseIdleConnections() {
 	if closer, ok := t.options.Base.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }
 
-// pace waits for the request's turn.
+// pace waits until the rate limit allows a request.
 func (t *Transport) pace(ctx context.Context) error {
 	if t.limiter == nil {
 		return nil
@@ -214,8 +215,8 @@ func (t *Transport) pace(ctx context.Context) error {
 	}
 }
 
-// TooLarge tells whether reading an answer failed for its size, and gives the
-// error to answer.
+// TooLarge reports whether reading a response failed because of its size, and
+// returns the error for the caller.
 func TooLarge(err error) (*provider.Error, bool) {
 	var large *http.MaxBytesError
 	if !errors.As(err, &large) {

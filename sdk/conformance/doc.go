@@ -1,8 +1,5 @@
-// Package conformance tests whether a provider keeps the protocol. It talks to
-// any endpoint, in whatever language the provider is written, and knows nothing
-// of it but what the protocol and a Target say.
-//
-// A test is a value. What a provider claims in GetInfo decides which tests
-// apply to it; a claim that no test could exercise is reported as such. No
-// report and no error holds a value that a Target names or a provider answers.
+// Package conformance tests from Go whether a provider keeps the protocol: the
+// same tests as those of the command provider-conformance. The target, in YAML,
+// names the provider and the secrets that its backend holds; docs/conformance.md
+// has its fields.
 package conformance

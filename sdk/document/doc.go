@@ -1,4 +1,3 @@
-// Package document answers reads out of a secret that is a JSON text: the
-// whole, a property, or every key. All providers select properties by it, so
-// that an ExternalSecret means the same with each of them.
+// Package document reads and writes properties of secrets that are JSON texts. All
+// providers use it, so that an ExternalSecret selects the same with each of them.
 package document

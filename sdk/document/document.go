@@ -15,39 +15,38 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Document is a secret as the backend holds it.
+// Document is a secret of the backend.
 type Document struct {
-	// Raw value. Properties and keys exist only where it is a JSON text.
+	// Raw value. It has properties only if it is a JSON text.
 	Raw []byte
-	// Revision of the value, opaque; may be empty.
+	// Revision is the opaque revision of the value; may be empty.
 	Revision string
 }
 
 // Fetch reads one secret from the backend. An empty version is the latest.
 type Fetch func(ctx context.Context, key, version string, metadata bool) (Document, error)
 
-// maxFetches bounds the reads of one batch that are in flight.
+// maxFetches bounds the concurrent fetches of one batch.
 const maxFetches = 8
 
-// maxDepth bounds how deep a document may nest. The parser recurses: without a
-// bound a value of some megabytes would overflow the stack, which no process
-// survives.
+// maxDepth bounds the nesting of a document. The parser is recursive: without a
+// bound a value of some megabytes would overflow the stack and crash the process.
 const maxDepth = 1000
 
-// source is what one Fetch reads.
+// source identifies one Fetch.
 type source struct {
 	key, version string
 	metadata     bool
 }
 
-// fetched is what became of it.
+// fetched is its result.
 type fetched struct {
 	document Document
 	err      error
 }
 
-// Read answers a batch with one Fetch per key, version and metadata flag,
-// however many properties of it are asked for, and several at a time.
+// Read performs a batch of reads with one Fetch per key, version and metadata flag,
+// however many properties are read. Several fetches run concurrently.
 func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Result {
 	sources := map[source]*fetched{}
 	for _, read := range reads {
@@ -86,8 +85,8 @@ func Read(ctx context.Context, reads []provider.Read, fetch Fetch) []provider.Re
 	return results
 }
 
-// Exists tells whether fetch gives a secret, and whether it has the property
-// where one is named. Only what is proven absent is not there.
+// Exists reports whether fetch returns a secret, and if the property is not empty
+// whether the secret has it. It returns false only where that is proven.
 func Exists(ctx context.Context, key, property string, fetch Fetch) (bool, error) {
 	found, err := fetch(ctx, key, "", false)
 
@@ -101,9 +100,9 @@ func Exists(ctx context.Context, key, property string, fetch Fetch) (bool, error
 	}
 }
 
-// guarded keeps a panic in one read, which no server sees in this goroutine,
-// from ending the process. Its text may hold what was read: type and place are
-// told.
+// guarded calls fetch and converts a panic to an error: no interceptor sees this
+// goroutine. The error has the panic's type and place, not its text, which may
+// contain a value.
 func guarded(ctx context.Context, from source, fetch Fetch) (d Document, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
@@ -117,7 +116,7 @@ func guarded(ctx context.Context, from source, fetch Fetch) (d Document, err err
 	return fetch(ctx, from.key, from.version, from.metadata)
 }
 
-// place is where the present panic began.
+// place returns the file and line of the current panic.
 func place() string {
 	var counters [64]uintptr
 
@@ -138,7 +137,7 @@ func place() string {
 	}
 }
 
-// Answer answers one read out of a document.
+// Answer returns the result of one read of a document.
 func Answer(read provider.Read, d Document) provider.Result {
 	if d.Revision != "" && d.Revision == read.KnownRevision {
 		return provider.Result{NotModified: true, Revision: d.Revision}
@@ -156,11 +155,11 @@ func Answer(read provider.Read, d Document) provider.Result {
 	return result
 }
 
-// Select gives the whole value where property is empty, else what the property
-// leads to: a key of that very name, or a path in the syntax of gjson, without
-// its modifiers and multipaths. Strings come without quotes, null is empty, and
-// anything else comes as it stands in the JSON text. The key of the secret is
-// for error messages.
+// Select returns the whole value if property is empty, else the value of the
+// property: the key of that exact name, or a path in the syntax of gjson, without
+// its modifiers and multipaths. A string is returned without quotes, null as an
+// empty value, and any other value as its JSON text. The key of the secret is for
+// error messages.
 func Select(key string, raw []byte, property string) ([]byte, error) {
 	if property == "" {
 		return raw, nil
@@ -174,8 +173,8 @@ func Select(key string, raw []byte, property string) ([]byte, error) {
 	return text(found), nil
 }
 
-// Map gives the keys of a JSON object with their values: that which the
-// property leads to, or the whole value.
+// Map returns the keys of a JSON object with their values: of the property's value,
+// or of the whole value if property is empty.
 func Map(key string, raw []byte, property string) (map[string][]byte, error) {
 	var (
 		object gjson.Result
@@ -192,7 +191,7 @@ func Map(key string, raw []byte, property string) (map[string][]byte, error) {
 			return nil, err
 		}
 
-		// A property may hold a JSON text as a string.
+		// The value of a property may be a JSON text as a string.
 		if object.Type == gjson.String {
 			if object, fault = parse(object.Str); fault != "" {
 				return nil, provider.InvalidRequest("cannot extract the keys of secret %q: its value%s %s", key, at(property), fault)
@@ -221,7 +220,7 @@ func lookup(key string, raw []byte, property string) (gjson.Result, error) {
 		return document, provider.InvalidRequest("cannot read property %q of secret %q: its value %s", property, key, fault)
 	}
 
-	// A key that holds a dot is meant before a path is.
+	// A key with a dot in its name has precedence over a path.
 	if document.IsObject() {
 		var exact gjson.Result
 
@@ -250,7 +249,7 @@ func lookup(key string, raw []byte, property string) (gjson.Result, error) {
 	return found, nil
 }
 
-// parse gives the JSON text, or says what is wrong with it.
+// parse parses a JSON text, or returns what is wrong with it.
 func parse(raw string) (document gjson.Result, fault string) {
 	switch {
 	case tooDeep(raw):
@@ -262,8 +261,7 @@ func parse(raw string) (document gjson.Result, fault string) {
 	}
 }
 
-// tooDeep counts brackets outside of strings. That they match is not its
-// business.
+// tooDeep counts brackets outside of strings. It does not check that they match.
 func tooDeep(raw string) bool {
 	depth, quoted := 0, false
 
@@ -286,11 +284,11 @@ func tooDeep(raw string) bool {
 	return false
 }
 
-// plain tells whether a path only leads to a part of the document. Modifiers
-// and multipaths of gjson make something new of it, and may be chained so that
-// each makes twice as much as the one before: a path of a few hundred bytes
-// would take all memory. It refuses rather too much than too little: a quote
-// that only a query understands is no hiding place.
+// plain reports whether a path only selects a part of the document. Modifiers and
+// multipaths of gjson construct new values, and can be chained so that each doubles
+// the size of the one before: a path of a few hundred bytes could use all memory.
+// Quotes, which have a meaning in queries only, are not treated as such, so that
+// some paths are refused that would be harmless.
 func plain(path string) bool {
 	begins := true // A part of the path begins here.
 
@@ -308,7 +306,7 @@ func plain(path string) bool {
 	return true
 }
 
-// modifier tells whether a path begins with the name of a modifier.
+// modifier reports whether a path begins with the name of a modifier.
 func modifier(path string) bool {
 	end := strings.IndexFunc(path, func(c rune) bool { return c <= ' ' || strings.ContainsRune(".|:()[]=!<>%~", c) })
 	if end < 0 {

@@ -12,11 +12,11 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Set gives the document with a property that holds a value, as a string. It
-// writes where Select would find the property: a key of that very name, or the
-// end of a path of keys that is there; where neither is, it makes the key. The
-// rest of the text stays as it is. An empty document is an empty object. The
-// key of the secret is for error messages.
+// Set returns the document with a property set to a value, as a string. It writes
+// where Select finds the property: the key of that exact name, or the end of an
+// existing path of keys. If neither exists it adds the key. The rest of the text is
+// not changed. An empty document is an empty object. The key of the secret is for
+// error messages.
 func Set(key string, raw []byte, property string, value []byte) ([]byte, error) {
 	if !utf8.Valid(value) {
 		return nil, provider.InvalidRequest("cannot write property %q of secret %q: the value is not UTF-8, and JSON holds nothing else", property, key)
@@ -37,7 +37,7 @@ func Set(key string, raw []byte, property string, value []byte) ([]byte, error) 
 	return []byte(made), nil
 }
 
-// Holds tells whether the property is the string value, so that Set would
+// Holds reports whether the value of the property is the string, so that Set would
 // change nothing.
 func Holds(raw []byte, property string, value []byte) bool {
 	text, err := object("read", "", raw, property)
@@ -55,8 +55,8 @@ func Holds(raw []byte, property string, value []byte) bool {
 	return found.Type == gjson.String && found.Str == string(value)
 }
 
-// Has tells whether the property is there, of whatever type. A document that is
-// no JSON object has none.
+// Has reports whether the document has the property, of any type. A document that is
+// not a JSON object has none.
 func Has(raw []byte, property string) bool {
 	text, err := object("read", "", raw, property)
 	if err != nil {
@@ -68,8 +68,8 @@ func Has(raw []byte, property string) bool {
 	return there
 }
 
-// Remove gives the document without a property, and tells whether any other
-// property is left. A property that is not there is no error.
+// Remove returns the document without a property, and reports whether it has any
+// other property. A property that does not exist is no error.
 func Remove(key string, raw []byte, property string) (document []byte, left bool, err error) {
 	text, err := object("delete", key, raw, property)
 	if err != nil {
@@ -93,8 +93,8 @@ func Remove(key string, raw []byte, property string) (document []byte, left bool
 	return []byte(text), left, nil
 }
 
-// without gives an object without a key, the rest as it stands. sjson would cut
-// in the wrong place where the name holds a quote.
+// without returns an object without a key, and the rest unchanged. sjson would cut
+// in the wrong place if the name contains a quote.
 func without(text, key string) string {
 	var rest strings.Builder
 
@@ -119,7 +119,7 @@ func without(text, key string) string {
 	return rest.String()
 }
 
-// Equal tells whether two texts are the same JSON value, or the same bytes.
+// Equal reports whether two texts are the same JSON value, or the same bytes.
 func Equal(a, b []byte) bool {
 	if string(a) == string(b) {
 		return true
@@ -131,7 +131,7 @@ func Equal(a, b []byte) bool {
 	return okA && okB && canonicalA == canonicalB
 }
 
-// canonical is a JSON value with its keys in order and without spaces.
+// canonical returns a JSON value with sorted keys and without spaces.
 func canonical(raw []byte) (string, bool) {
 	if tooDeep(string(raw)) {
 		return "", false
@@ -150,7 +150,7 @@ func canonical(raw []byte) (string, bool) {
 	return string(text), err == nil
 }
 
-// object gives a document that properties can be written to.
+// object returns a document that properties can be written to.
 func object(what, key string, raw []byte, property string) (string, error) {
 	if len(raw) == 0 {
 		return "{}", nil
@@ -168,7 +168,7 @@ func object(what, key string, raw []byte, property string) (string, error) {
 	return document.Raw, nil
 }
 
-// locate gives the path of a property, and whether it is there.
+// locate returns the path of a property, and whether it is there.
 func locate(text, property string) (path string, there bool) {
 	literal := escape(property)
 	if gjson.Get(text, literal).Exists() {
@@ -182,7 +182,7 @@ func locate(text, property string) (path string, there bool) {
 	return literal, false
 }
 
-// escape makes a key a path that leads to it and nowhere else.
+// escape returns the path that selects a key of exactly this name.
 func escape(key string) string {
 	var path strings.Builder
 
@@ -197,8 +197,8 @@ func escape(key string) string {
 	return path.String()
 }
 
-// Encode gives a value as a JSON text, with <, > and & as they are: backends
-// write them so, and a target holds the same text.
+// Encode returns a value as a JSON text, in which <, > and & are not escaped, as
+// backends write it.
 func Encode(value any) ([]byte, error) {
 	var text bytes.Buffer
 

@@ -1,8 +1,8 @@
-// Package provider is what the author of a provider writes against: the
-// interfaces of a store, the errors it answers with, and the registration of
-// the kinds of config that it serves.
+// Package provider contains the types with which a provider is written: the
+// interfaces of stores and generators, their errors, and the registration of the
+// kinds of config.
 //
-// A provider is a main that lists its kinds:
+// The main function of a provider lists its kinds:
 //
 //	func main() {
 //		os.Exit(server.Main(provider.Provider{
@@ -12,6 +12,6 @@
 //		}))
 //	}
 //
-// Everything else, from TLS to the caching of backend clients, is done by
-// package server. This package does no I/O and must never know gRPC servers.
+// Package server does everything else, from TLS to the caching of backend clients.
+// This package does no I/O, and must never import a gRPC server.
 package provider

@@ -15,27 +15,27 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// Error is a failure that the operator can act on. Its message is shown to
-// users: it names what and where, and never holds a value or a credential.
+// Error is a failure that the operator can act on. Its message is shown to users:
+// it names what failed and where, and never contains a value or a credential.
 type Error struct {
-	// Code decides what the operator does.
+	// Code decides how the operator handles the error.
 	Code codes.Code
-	// Reason in UPPER_SNAKE_CASE, for machines.
+	// Reason is machine-readable, in UPPER_SNAKE_CASE.
 	Reason string
-	// Message for people.
+	// Message is human-readable.
 	Message string
-	// StoreScope says that every call through the same store would fail.
+	// StoreScope means that every call through the same store would fail.
 	StoreScope bool
-	// RetryAfter is when the backend wants to be asked again; 0 means that it
-	// did not say.
+	// RetryAfter is the time after which the backend may be called again; 0 means
+	// that the backend gave none.
 	RetryAfter time.Duration
 }
 
-// Error gives the message.
+// Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// GRPCStatus makes the error one that crosses the wire whole: its texts are
-// UTF-8, and an error without a code is a defect, not a success.
+// GRPCStatus returns the error with its details. Texts are converted to UTF-8, and
+// an error without a valid code gets the code Internal.
 func (e *Error) GRPCStatus() *status.Status {
 	code, reason := e.Code, e.Reason
 	if code == codes.OK || code > codes.Unauthenticated {
@@ -69,43 +69,42 @@ func (e *Error) GRPCStatus() *status.Status {
 	return withInfo
 }
 
-// NotFound says that the backend was reached, let the caller in, and has no
-// such secret or version. The operator may delete a target on the strength of
-// it.
+// NotFound means that the backend was reached, authenticated the caller, and has no
+// such secret or version. The operator may delete a target because of it.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Code: codes.NotFound, Reason: pb.ReasonNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
-// PropertyNotFound says that the secret exists and the property does not.
+// PropertyNotFound means that the secret exists and the property does not.
 func PropertyNotFound(format string, args ...any) *Error {
 	return &Error{Code: codes.NotFound, Reason: pb.ReasonPropertyNotFound, Message: fmt.Sprintf(format, args...)}
 }
 
-// AccessDenied says that the backend refuses the caller this secret.
+// AccessDenied means that the backend does not allow access to this secret.
 func AccessDenied(format string, args ...any) *Error {
 	return &Error{Code: codes.PermissionDenied, Reason: pb.ReasonAccessDenied, Message: fmt.Sprintf(format, args...)}
 }
 
-// Unauthenticated says that the backend refuses the caller's credentials. The
-// SDK then makes a new store, with the references resolved afresh, and tries
-// once more.
+// Unauthenticated means that the backend does not accept the credentials. The SDK
+// then constructs a new store, with newly resolved references, and tries once
+// more.
 func Unauthenticated(format string, args ...any) *Error {
 	return &Error{Code: codes.Unauthenticated, Reason: pb.ReasonUnauthenticated, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
-// NotOwned says that the secret belongs to somebody else, or carries no mark and
-// was not to be adopted. It stays as it is.
+// NotOwned means that the secret belongs to another owner, or has no mark and was
+// not to be adopted. It was not changed.
 func NotOwned(format string, args ...any) *Error {
 	return &Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned, Message: fmt.Sprintf(format, args...)}
 }
 
-// InvalidConfig says that the provider config cannot work; the message names
-// the field.
+// InvalidConfig means that the provider config cannot work. The message names the
+// field.
 func InvalidConfig(format string, args ...any) *Error {
 	return &Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
-// OwnIdentityDenied says that the config would log in as the provider process
+// OwnIdentityDenied means that the config would log in as the provider process
 // itself, which Environment.OwnIdentity does not allow.
 func OwnIdentityDenied(namespace string) *Error {
 	e := InvalidConfig("spec.auth names no credential, and configs in namespace %q may not use the provider's own identity: set spec.auth, or start the provider with --own-identity-namespace=%s", namespace, namespace)
@@ -114,30 +113,38 @@ func OwnIdentityDenied(namespace string) *Error {
 	return e
 }
 
-// InvalidRequest says that what was asked makes no sense to the backend, such
-// as a malformed version.
+// InvalidRequest means that the backend cannot interpret the request, such as a
+// malformed version.
 func InvalidRequest(format string, args ...any) *Error {
 	return &Error{Code: codes.InvalidArgument, Reason: pb.ReasonInvalidRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// Unsupported says that the backend cannot do what was asked.
+// Unsupported means that the backend does not support the request.
 func Unsupported(format string, args ...any) *Error {
 	return &Error{Code: codes.Unimplemented, Reason: pb.ReasonUnsupported, Message: fmt.Sprintf(format, args...)}
 }
 
-// Throttled says that the backend asks to be called less, and from when on it
-// may be called again; 0 where it did not say.
+// Throttled means that the backend limits the rate of calls, and may be called
+// again after the given time; 0 where the backend gave none.
 func Throttled(after time.Duration, format string, args ...any) *Error {
 	return &Error{Code: codes.ResourceExhausted, Reason: pb.ReasonThrottled, Message: fmt.Sprintf(format, args...), StoreScope: true, RetryAfter: after}
 }
 
-// Unavailable says that the backend does not answer, or not properly.
+// Unavailable means that the backend does not respond, or not with a valid answer.
 func Unavailable(format string, args ...any) *Error {
 	return &Error{Code: codes.Unavailable, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf(format, args...), StoreScope: true}
 }
 
-// AsError makes any error one of this package: itself where it is one already,
-// a time-out or cancellation by its own code, and anything else Unknown.
+// ResultLost means that a credential was generated with the same idempotency key
+// before and cannot be returned again. The operator then generates another one
+// with a new key and cleans this one up.
+func ResultLost(format string, args ...any) *Error {
+	return &Error{Code: codes.Aborted, Reason: pb.ReasonResultLost, Message: fmt.Sprintf(format, args...)}
+}
+
+// AsError converts any error to one of this package: an error of this package is
+// returned as it is, a timeout or cancellation gets its own code, and any other
+// error the code Unknown.
 func AsError(err error) *Error {
 	var typed *Error
 

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/internal/kind"
 )
 
 // Provider is a provider process: a name, a version, and the kinds it serves.
@@ -25,33 +25,33 @@ type Provider struct {
 	// Kinds of config that are served; at least one.
 	Kinds []Kind
 	// Flags registers the provider's own flags beside those of the SDK, whose
-	// names they must not have; nil means none. They are parsed before any store
-	// is made.
+	// names it must not use; nil means none. They are parsed before any store is
+	// constructed.
 	Flags func(*flag.FlagSet)
 }
 
-// Environment is what a store is made with besides its config.
+// Environment is what a store or generator is constructed with besides its
+// config.
 type Environment struct {
 	// References resolves the config's references to credentials, in the
-	// constructor and later. When something that it has resolved changes, the
-	// SDK makes a new store and closes this one.
+	// constructor and later. When a value that it has resolved changes, the SDK
+	// constructs a new store and closes this one.
 	References References
 	// Retry settings of the store object.
 	Retry Retry
-	// OwnIdentity tells whether the config may log in as the provider process
+	// OwnIdentity reports whether the config may log in as the provider process
 	// itself, such as with its Pod's ServiceAccount or a cloud's instance role.
-	// Whoever runs the provider allows that by namespace: what the process may,
-	// every user of such a config may.
+	// It is allowed by namespace, with a flag of the process: every user of such a
+	// config gets the rights of the process.
 	OwnIdentity bool
-	// APIServer is that of the cluster which the provider reads its configs
-	// from.
+	// APIServer is the one from which the provider reads its configs.
 	APIServer APIServer
-	// Calls counts the calls of the backend; nil counts nothing. Package backend
-	// has an HTTP transport that does.
+	// Calls counts the calls of the backend; nil counts nothing. The transport of
+	// package backend uses it.
 	Calls Calls
 }
 
-// APIServer says where an API server is. It holds no credential.
+// APIServer is the address of a Kubernetes API server. It holds no credential.
 type APIServer struct {
 	// URL of the server; empty where there is none, as in tests.
 	URL string
@@ -62,9 +62,9 @@ type APIServer struct {
 
 // Calls counts calls of a backend. Safe for concurrent use.
 type Calls interface {
-	// Called counts one call: the operation in the backend's own terms, of which
-	// there are few, such as "GetSecretValue"; the backend's code, such as
-	// "200", or "error" where it did not answer; and how long it took.
+	// Called counts one call: the operation in the backend's own terms, with few
+	// distinct values, such as "GetSecretValue"; the backend's code, such as
+	// "200", or "error" where there was no response; and the duration.
 	Called(operation, code string, took time.Duration)
 }
 
@@ -76,27 +76,50 @@ type Retry struct {
 	Interval time.Duration
 }
 
-// Kind is one kind of provider config and how a store is made from it. Make it
-// with StoreKind.
-type Kind struct {
-	gvk          schema.GroupVersionKind
-	addToScheme  func(*runtime.Scheme) error
-	capabilities []pb.Capability
-	newConfig    func() client.Object
-	newStore     func(context.Context, Environment, client.Object) (Store, error)
-}
+// Kind is one kind of provider config and the constructor of what it configures.
+// StoreKind and GeneratorKind return one.
+type Kind struct{ definition kind.Definition[Environment] }
 
-// StoreKind registers the kind of config C, which addToScheme knows, and the
-// constructor of its stores. The constructor checks the config, resolves its
-// references and may log in; its errors are those of this package. The
-// capabilities are what S implements.
+// Definition of the kind, for the packages of the SDK.
+func (k Kind) Definition() kind.Definition[Environment] { return k.definition }
+
+// StoreKind registers the kind of config C, whose type addToScheme adds to a
+// scheme, and the constructor of its stores. The constructor checks the config,
+// resolves its references and may log in; its errors are those of this package.
+// The capabilities of the kind are the interfaces that S implements.
 //
-// It panics when addToScheme does not know C: that is a defect of the program,
-// seen at its first start.
+// It panics when addToScheme does not add C: that is a defect of the program,
+// and shows when it is first started.
 func StoreKind[C any, P interface {
 	*C
 	client.Object
 }, S Store](addToScheme func(*runtime.Scheme) error, newStore func(context.Context, Environment, P) (S, error)) Kind {
+	var store S
+
+	return newKind[C, P](pb.Service_SERVICE_SECRET_STORE, storeCapabilities(store), addToScheme, newStore)
+}
+
+// GeneratorKind registers the kind of config C and the constructor of its
+// generators, as StoreKind does for stores. The kind has the capability Generate,
+// and Cleanup where G implements Cleaner.
+func GeneratorKind[C any, P interface {
+	*C
+	client.Object
+}, G Generator](addToScheme func(*runtime.Scheme) error, newGenerator func(context.Context, Environment, P) (G, error)) Kind {
+	var generator G
+
+	capabilities := []pb.Capability{pb.Capability_CAPABILITY_GENERATE}
+	if _, cleans := any(generator).(Cleaner); cleans {
+		capabilities = append(capabilities, pb.Capability_CAPABILITY_CLEANUP)
+	}
+
+	return newKind[C, P](pb.Service_SERVICE_GENERATOR, capabilities, addToScheme, newGenerator)
+}
+
+func newKind[C any, P interface {
+	*C
+	client.Object
+}, I kind.Instance](service pb.Service, capabilities []pb.Capability, addToScheme func(*runtime.Scheme) error, construct func(context.Context, Environment, P) (I, error)) Kind {
 	scheme := runtime.NewScheme()
 	if err := addToScheme(scheme); err != nil {
 		panic(fmt.Sprintf("cannot register a kind: %v", err))
@@ -107,26 +130,26 @@ func StoreKind[C any, P interface {
 		panic(fmt.Sprintf("cannot register a kind: %v", err))
 	}
 
-	var store S
-
-	return Kind{
-		gvk:          gvk,
-		addToScheme:  addToScheme,
-		capabilities: capabilitiesOf(store),
-		newConfig:    func() client.Object { return P(new(C)) },
-		newStore: func(ctx context.Context, env Environment, config client.Object) (Store, error) {
+	return Kind{kind.Definition[Environment]{
+		GroupVersionKind: gvk,
+		Service:          service,
+		Capabilities:     capabilities,
+		AddToScheme:      addToScheme,
+		NewConfig:        func() client.Object { return P(new(C)) },
+		New: func(ctx context.Context, env Environment, config client.Object) (kind.Instance, error) {
 			typed, ok := config.(P)
 			if !ok {
-				return nil, fmt.Errorf("cannot make a store of a %T", config)
+				return nil, fmt.Errorf("cannot use a %T as a config of kind %s", config, gvk.Kind)
 			}
 
-			return newStore(ctx, env, typed)
+			return construct(ctx, env, typed)
 		},
-	}
+	}}
 }
 
-// capabilitiesOf a store are the interfaces that its type implements.
-func capabilitiesOf(store any) []pb.Capability {
+// storeCapabilities returns the capabilities of the interfaces that a store's type
+// implements.
+func storeCapabilities(store any) []pb.Capability {
 	var capabilities []pb.Capability
 
 	add := func(implemented bool, capability pb.Capability) {
@@ -154,21 +177,4 @@ func capabilitiesOf(store any) []pb.Capability {
 	add(watches, pb.Capability_CAPABILITY_WATCH)
 
 	return capabilities
-}
-
-// GroupVersionKind of the config.
-func (k Kind) GroupVersionKind() schema.GroupVersionKind { return k.gvk }
-
-// AddToScheme adds the config's type to a scheme.
-func (k Kind) AddToScheme(scheme *runtime.Scheme) error { return k.addToScheme(scheme) }
-
-// Capabilities of the kind's stores.
-func (k Kind) Capabilities() []pb.Capability { return k.capabilities }
-
-// NewConfig gives an empty config object.
-func (k Kind) NewConfig() client.Object { return k.newConfig() }
-
-// NewStore makes a store from a config that NewConfig gave.
-func (k Kind) NewStore(ctx context.Context, env Environment, config client.Object) (Store, error) {
-	return k.newStore(ctx, env, config)
 }

@@ -149,39 +149,39 @@ func TestStoreKind(t *testing.T) {
 	})
 	idle := StoreKind(corev1.AddToScheme, func(context.Context, Environment, *corev1.ConfigMap) (plain, error) { return plain{}, nil })
 
-	if diff := cmp.Diff([]pb.Capability{pb.Capability_CAPABILITY_READ}, reads.Capabilities()); diff != "" {
+	if diff := cmp.Diff([]pb.Capability{pb.Capability_CAPABILITY_READ}, reads.Definition().Capabilities); diff != "" {
 		t.Errorf("capabilities of a Reader (-want +got):\n%s", diff)
 	}
 
-	if got := idle.Capabilities(); len(got) != 0 {
+	if got := idle.Definition().Capabilities; len(got) != 0 {
 		t.Errorf("capabilities of a Store that can do nothing else: %v", got)
 	}
 
-	if got, want := reads.GroupVersionKind(), (schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}); got != want {
+	if got, want := reads.Definition().GroupVersionKind, (schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}); got != want {
 		t.Errorf("kind is %v", got)
 	}
 
-	config, ok := reads.NewConfig().(*corev1.ConfigMap)
-	if !ok || config == reads.NewConfig() {
-		t.Errorf("a new config is a %T, and must be another each time", reads.NewConfig())
+	config, ok := reads.Definition().NewConfig().(*corev1.ConfigMap)
+	if !ok || config == reads.Definition().NewConfig() {
+		t.Errorf("a new config is a %T, and must be another each time", reads.Definition().NewConfig())
 	}
 
-	if _, err := reads.NewStore(t.Context(), Environment{}, config); AsError(err).Reason != pb.ReasonInvalidConfig {
+	if _, err := reads.Definition().New(t.Context(), Environment{}, config); AsError(err).Reason != pb.ReasonInvalidConfig {
 		t.Errorf("the constructor's error became %v", err)
 	}
 
 	config.Name = "named"
 
-	if store, err := reads.NewStore(t.Context(), Environment{}, config); err != nil || store == nil {
+	if store, err := reads.Definition().New(t.Context(), Environment{}, config); err != nil || store == nil {
 		t.Errorf("no store: %v", err)
 	}
 
-	if _, err := reads.NewStore(t.Context(), Environment{}, &corev1.Secret{}); err == nil {
+	if _, err := reads.Definition().New(t.Context(), Environment{}, &corev1.Secret{}); err == nil {
 		t.Error("a store was made of another kind's config")
 	}
 
 	scheme := runtime.NewScheme()
-	if err := reads.AddToScheme(scheme); err != nil || !scheme.Recognizes(reads.GroupVersionKind()) {
+	if err := reads.Definition().AddToScheme(scheme); err != nil || !scheme.Recognizes(reads.Definition().GroupVersionKind) {
 		t.Errorf("the scheme does not know the kind: %v", err)
 	}
 }

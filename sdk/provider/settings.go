@@ -6,16 +6,16 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// What settings of a push say of themselves.
+// Type of the settings of a push.
 const (
 	settingsAPIVersion = "kubernetes.external-secrets.io/v1alpha1"
 	settingsKind       = "PushSecretMetadata"
 )
 
-// DecodeSettings reads the settings of a push, which are an object of API
-// version kubernetes.external-secrets.io/v1alpha1 and kind PushSecretMetadata,
-// into the type of its spec. No settings, or an empty object, are the zero
-// value; a field that S does not have is an error that names it.
+// DecodeSettings decodes the settings of a push, which are an object of API version
+// kubernetes.external-secrets.io/v1alpha1 and kind PushSecretMetadata, and returns
+// its spec. Without settings, or with an empty object, that is the zero value. A
+// field that S does not have is an error that names it.
 func DecodeSettings[S any](settings []byte) (S, error) {
 	var object struct {
 		APIVersion string `json:"apiVersion"`

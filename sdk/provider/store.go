@@ -5,15 +5,14 @@ import (
 	"regexp"
 )
 
-// Store is one backend client, made from one provider config for one
+// Store is one backend client, constructed from one provider config for one
 // authentication namespace. Its methods are called concurrently, from its
-// construction until Close, never after. What else it can do is found by the
-// interfaces that its type implements, such as Reader; they are the kind's
-// capabilities.
+// construction until Close, never after. The other interfaces that its type
+// implements, such as Reader, are the kind's capabilities.
 type Store interface {
-	// Validate tells whether the config can work. It may ask the backend. An
-	// error made by InvalidConfig, Unauthenticated or AccessDenied is a
-	// verdict on the config; any other says that no verdict could be had.
+	// Validate reports whether the config can work. It may call the backend. An
+	// error of InvalidConfig, Unauthenticated or AccessDenied means that it cannot;
+	// any other error means that this could not be determined.
 	Validate(ctx context.Context) (Validation, error)
 
 	// Close releases what the store holds, such as a login. It is called once.
@@ -24,27 +23,27 @@ type Store interface {
 type Reader interface {
 	Store
 
-	// Read performs a batch of reads and answers as many results in the same
-	// order. What fails all of them, such as a refused login, is the error of
-	// each, with StoreScope set: the batch then fails as a whole. An empty batch
-	// is never asked for.
+	// Read performs a batch of reads and returns one result for each, in the same
+	// order. A failure of all of them, such as a refused login, is the error of each
+	// result, with StoreScope set: the batch then fails as a whole. A batch is never
+	// empty.
 	Read(ctx context.Context, reads []Read) []Result
 }
 
-// Finder is a Store that finds secrets by their names and tags.
+// Finder is a Store that finds secrets by name and tags.
 type Finder interface {
 	Store
 
-	// Find calls found with each secret that matches, once, in any order, and
-	// one at a time. An error that found gives ends the search: Find returns
-	// it. A Find that returns nil has told of every secret that matches.
+	// Find calls found with each secret that matches, once, in any order, and not
+	// concurrently. An error of found ends the search, and Find returns it. When
+	// Find returns nil, found was called for every secret that matches.
 	Find(ctx context.Context, query Query, found func(Found) error) error
 }
 
-// Query says which secrets are looked for. What is empty does not narrow the
-// search.
+// Query selects secrets. An empty field matches all.
 type Query struct {
-	// Path to look below, in the backend's own terms; nil means everywhere.
+	// Path below which secrets are searched, in the backend's own terms; nil means
+	// everywhere.
 	Path *string
 	// Name that a secret's key must match; nil matches all.
 	Name *regexp.Regexp
@@ -52,8 +51,8 @@ type Query struct {
 	Tags map[string]string
 }
 
-// Matches tells whether a secret's key and tags match. Path is the store's own
-// to judge.
+// Matches reports whether a secret's key and tags match. Path is not compared: its
+// meaning depends on the backend.
 func (q Query) Matches(key string, tags map[string]string) bool {
 	if q.Name != nil && !q.Name.MatchString(key) {
 		return false
@@ -68,61 +67,62 @@ func (q Query) Matches(key string, tags map[string]string) bool {
 	return true
 }
 
-// Found is a secret that Find tells of.
+// Found is a secret that Find has found.
 type Found struct {
-	// Key by which Read would find the secret; never empty.
+	// Key with which Read reads the secret; never empty.
 	Key string
 	// Value of the whole secret.
 	Value []byte
 }
 
-// Shape of what a read answers.
+// Shape of the result of a read.
 type Shape int
 
 const (
 	// Value is one value.
 	Value Shape = iota
-	// Map is every key of the secret with its value.
+	// Map is all keys of the secret with their values.
 	Map
 )
 
 // Read asks for one secret, or a property of it.
 type Read struct {
-	// Shape of the answer.
+	// Shape of the result.
 	Shape Shape
 	// Key of the secret in the backend's own terms; never empty.
 	Key string
-	// Property inside the secret; empty means the whole.
+	// Property of the secret; empty means the whole secret.
 	Property string
 	// Version of the secret; empty means the latest.
 	Version string
-	// Metadata asks for the secret's metadata in place of its value.
+	// Metadata requests the secret's metadata in place of its value.
 	Metadata bool
-	// KnownRevision that the caller holds; where it is the current one the
-	// result may be NotModified. Empty means none.
+	// KnownRevision is the revision that the caller has. If it is the current one,
+	// the result may be NotModified. Empty means none.
 	KnownRevision string
 }
 
-// Result answers one Read: an Err, or NotModified, or what Shape asked for.
+// Result of one Read: an Err, or NotModified, or a value of the requested shape.
 type Result struct {
-	// Value answers shape Value. It may be empty.
+	// Value is the result of shape Value. It may be empty.
 	Value []byte
-	// Map answers shape Map. It may be empty.
+	// Map is the result of shape Map. It may be empty.
 	Map map[string][]byte
-	// NotModified says that the caller's KnownRevision is the current one.
+	// NotModified means that the caller's KnownRevision is the current one.
 	NotModified bool
-	// Revision of what was read, opaque; empty where the backend has none.
+	// Revision is the opaque revision of the secret; empty where the backend has
+	// none.
 	Revision string
-	// Err says why the read failed; see the errors of this package.
+	// Err is why the read failed; see the errors of this package.
 	Err error
 }
 
-// Validation is a verdict on a config.
+// Validation is the result of a Validate that did not fail.
 type Validation struct {
-	// Unknown says that only a real read can tell.
+	// Unknown means that only a read can show whether the config works.
 	Unknown bool
-	// Message for people; may be empty.
+	// Message is human-readable; may be empty.
 	Message string
-	// Warnings name what works but should be changed.
+	// Warnings are about settings that work but should be changed.
 	Warnings []string
 }

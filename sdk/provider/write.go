@@ -8,38 +8,38 @@ import (
 type Pusher interface {
 	Store
 
-	// Push makes a secret, or a property of one, hold a value. It compares
-	// first and writes only a difference, so that it may be repeated. A secret
-	// that carries the mark of another owner stays as it is, and so does one
-	// without a mark unless Adopt is set: the error is NotOwned.
+	// Push writes a value to a secret, or to a property of one. It compares first and
+	// writes only a difference, so that it is safe to repeat. A secret with the mark
+	// of another owner is not changed, and neither is one without a mark unless Adopt
+	// is set: the error is NotOwned. Package ownership checks this.
 	Push(ctx context.Context, push Push) (Pushed, error)
 }
 
-// Push asks for a value to be written.
+// Push is a value to write.
 type Push struct {
 	// Key of the secret in the backend's own terms; never empty.
 	Key string
-	// Property inside the secret; empty means the whole.
+	// Property of the secret; empty means the whole secret.
 	Property string
-	// Value to be there.
+	// Value to write.
 	Value []byte
-	// IfNotExists leaves a secret, or the property of it, that is there as it
-	// is, whoever owns it.
+	// IfNotExists does not change a secret, or the property of it, that exists,
+	// whatever its owner is.
 	IfNotExists bool
-	// Settings are the provider's own, as JSON; see DecodeSettings. Empty means
-	// none.
+	// Settings that are specific to the provider, as JSON; see DecodeSettings. Empty
+	// means none.
 	Settings []byte
-	// Owner marks whose secret it is; never empty.
+	// Owner that the secret is marked with; never empty.
 	Owner string
-	// Adopt takes over a secret that carries no mark.
+	// Adopt takes over a secret that has no mark.
 	Adopt bool
 }
 
-// Pushed says what a Push did.
+// Pushed is the result of a Push.
 type Pushed struct {
-	// Changed tells whether anything was written.
+	// Changed reports whether the secret was written.
 	Changed bool
-	// Revision that the secret has now; empty where the backend has none.
+	// Revision of the secret after the push; empty where the backend has none.
 	Revision string
 }
 
@@ -47,49 +47,49 @@ type Pushed struct {
 type Deleter interface {
 	Store
 
-	// Delete makes a secret, or a property of one, absent and tells whether
-	// anything was deleted. One that is absent already is no error; one that
-	// does not carry the owner's mark stays: the error is NotOwned.
+	// Delete deletes a secret, or a property of one, and reports whether it changed
+	// anything. A secret that does not exist is no error. A secret without the
+	// owner's mark is not deleted: the error is NotOwned.
 	Delete(ctx context.Context, deletion Deletion) (changed bool, err error)
 }
 
-// Deletion asks for a secret to be deleted.
+// Deletion is a secret to delete.
 type Deletion struct {
 	// Key of the secret in the backend's own terms; never empty.
 	Key string
-	// Property inside the secret; empty means the whole. A secret whose last
-	// property is deleted goes as a whole.
+	// Property of the secret; empty means the whole secret. A secret whose last
+	// property is deleted is deleted as a whole.
 	Property string
 	// Owner that the secret must be marked with; never empty.
 	Owner string
 }
 
-// Checker is a Store that tells whether a secret is there without reading it
-// to anybody.
+// Checker is a Store that reports whether a secret exists, without returning its
+// value.
 type Checker interface {
 	Store
 
-	// Exists tells whether the secret, or a property of it, is there. Only what
-	// is proven absent is not: a secret that may not be read is an error.
+	// Exists reports whether the secret, or a property of it, exists. It returns false
+	// only where that is proven: a secret that may not be read is an error.
 	Exists(ctx context.Context, key, property string) (bool, error)
 }
 
-// Watcher is a Store that tells of changes.
+// Watcher is a Store that reports changes.
 type Watcher interface {
 	Store
 
-	// Watch calls tell with what changes until ctx ends, or it can watch no
-	// longer, and then gives the reason; it does not give up on its own. Its
-	// first call, with an empty Change, says that the watch stands: whatever
-	// changes after it is told of. It calls tell once at a time; an error of
-	// tell ends the watch. Without keys it tells of every secret of the store.
-	Watch(ctx context.Context, keys []string, tell func(Change) error) error
+	// Watch calls report with each change until ctx is done, or the watch fails, and
+	// returns the reason. It first calls report with an empty Change once the watch is
+	// established: every later change is reported. It does not call report
+	// concurrently, and returns an error of report. Without keys it watches every
+	// secret of the store.
+	Watch(ctx context.Context, keys []string, report func(Change) error) error
 }
 
-// Change is what a watch tells of.
+// Change is a change that a watch reports.
 type Change struct {
-	// Keys of secrets that changed, were made or were deleted.
+	// Keys of secrets that were created, changed or deleted.
 	Keys []string
-	// Resync says that changes may have been missed.
+	// Resync means that changes may have been missed.
 	Resync bool
 }

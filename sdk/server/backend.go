@@ -9,8 +9,8 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// backendCalls counts what the provider asks of its backend. The name that ESO
-// v1 has for that counts the operator's calls of providers.
+// backendCalls counts the calls of the backend. ESO v1's metric for them counts
+// the operator's calls of providers here.
 type backendCalls struct {
 	count    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -26,7 +26,7 @@ func newBackendCalls() *backendCalls {
 		}, []string{"call", "status", "code"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "externalsecrets_provider_backend_duration_seconds",
-			Help:    "Time that calls of the backend took, by operation.",
+			Help:    "Duration of calls of the backend, by operation.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2.5, 12),
 		}, []string{"call"}),
 	}

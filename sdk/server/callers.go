@@ -9,8 +9,9 @@ import (
 	"github.com/external-secrets/eso/sdk/internal/caller"
 )
 
-// callers refuses calls on somebody's behalf whose token does not hold. What a
-// provider is, and whether it is well, anybody may ask whom TLS has let in.
+// callers refuses calls with a call context whose token is missing or invalid.
+// GetInfo, GetStatus and the health have none: every authenticated peer may call
+// them.
 type callers struct{ verifier *caller.Verifier }
 
 func (c *callers) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -31,7 +32,7 @@ func (c *callers) stream(server any, stream grpc.ServerStream, info *grpc.Stream
 	return handler(server, &verifiedStream{ServerStream: stream, verifier: c.verifier})
 }
 
-// verifiedStream verifies the call as soon as its request is there.
+// verifiedStream verifies the call when its request is received.
 type verifiedStream struct {
 	grpc.ServerStream
 

@@ -14,17 +14,18 @@ import (
 )
 
 const (
-	// findBytes and findEntries are how much of an answer travels at a time.
+	// findBytes and findEntries bound one message of the stream.
 	findBytes   = 256 << 10
 	findEntries = 500
 	// maxRegexp bounds an expression, in bytes.
 	maxRegexp = 4096
 )
 
-// FindSecrets streams what a store finds. A store whose login the backend
-// refuses before anything was found is made anew, once.
+// FindSecrets streams the secrets that a store finds. Where the backend refuses
+// the store's login before anything was found, it searches once more with a new
+// store.
 func (s *storeService) FindSecrets(request *pb.FindSecretsRequest, stream grpc.ServerStreamingServer[pb.FindSecretsResponse]) error {
-	if err := checkUse(request.GetContext()); err != nil {
+	if err := checkUse(request.GetContext(), storeKinds()); err != nil {
 		return err
 	}
 
@@ -47,8 +48,8 @@ func (s *storeService) FindSecrets(request *pb.FindSecretsRequest, stream grpc.S
 	return out.flush()
 }
 
-// findError is what a search failed by. That one secret went away during it is
-// no proof that nothing matches: a search proves that by finding nothing.
+// findError returns the error of a search. A secret that was deleted during the
+// search does not prove that nothing matches: an empty answer would.
 func findError(err error) error {
 	typed := provider.AsError(err)
 	if typed.Code != codes.NotFound {
@@ -62,23 +63,23 @@ func findError(err error) error {
 }
 
 func (s *storeService) find(ctx context.Context, call *pb.CallContext, query provider.Query, out *findStream) (fresh bool, err error) {
-	use, err := s.sessions.Acquire(ctx, call)
+	acquired, err := s.sessions.Acquire(ctx, call)
 	if err != nil {
 		return false, err
 	}
-	defer use.Release()
+	defer acquired.Release()
 
-	finder, ok := use.Store.(provider.Finder)
+	finder, ok := acquired.Instance.(provider.Finder)
 	if !ok {
 		return false, provider.Unsupported("%s does not find secrets", call.GetConfig().GetKind())
 	}
 
 	err = finder.Find(ctx, query, out.add)
 	if isRefusal(err) {
-		use.Discard()
+		acquired.Discard()
 	}
 
-	return use.Fresh, err
+	return acquired.Fresh, err
 }
 
 func queryOf(request *pb.FindSecretsRequest) (provider.Query, error) {
@@ -101,7 +102,7 @@ func queryOf(request *pb.FindSecretsRequest) (provider.Query, error) {
 	return query, nil
 }
 
-// findStream collects what is found into messages.
+// findStream collects secrets into messages.
 type findStream struct {
 	stream grpc.ServerStreamingServer[pb.FindSecretsResponse]
 	limit  int
@@ -111,7 +112,7 @@ type findStream struct {
 	size    int
 }
 
-// add takes one secret.
+// add adds one secret.
 func (f *findStream) add(found provider.Found) error {
 	size := len(found.Key) + len(found.Value)
 
@@ -143,7 +144,7 @@ func (f *findStream) add(found provider.Found) error {
 	return nil
 }
 
-// flush sends what is collected.
+// flush sends the pending message.
 func (f *findStream) flush() error {
 	if f.pending == nil {
 		return nil

@@ -192,33 +192,38 @@ func objects() []client.Object {
 	}
 }
 
-// start serves until the test ends. Options that matter to nobody are filled in.
+// cluster returns a client of a cluster with the tests' objects.
+func cluster() client.Client {
+	return fake.NewClientBuilder().WithObjects(objects()...).WithInterceptorFuncs(interceptor.Funcs{Create: noToken}).Build()
+}
+
+// start serves until the test ends, with defaults for options that are not set.
 func start(t *testing.T, b *backend, options Options) *process {
 	t.Helper()
 
 	p := &process{backend: b, t: t, ca: pkitest.New(t, "ca"), dir: t.TempDir(), log: &journal{}, done: make(chan error, 1)}
 	pkitest.Write(t, p.dir, p.ca.Issue(t, pkitest.Leaf{}), p.ca.PEM)
 
-	options.Listen, options.TLSDir, options.OperatorIdentity = "127.0.0.1:0", p.dir, pb.OperatorIdentity
-	options.LogLevel, options.LogFormat = slog.LevelDebug, "json"
+	options.TLSDir = p.dir
+	options.Log = slog.New(slog.NewJSONHandler(p.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	options.Client = cluster()
 
 	if options.Grace == 0 {
 		options.Grace = patience
 	}
 
-	listener, err := options.listener()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	p.address = listener.Addr().String()
-	kube := fake.NewClientBuilder().WithObjects(objects()...).WithInterceptorFuncs(interceptor.Funcs{Create: noToken}).Build()
 
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 
 	go func() {
-		p.done <- serveOn(ctx, listener, kube, b.provider(), options, options.logger(p.log))
+		p.done <- serve(ctx, listener, b.provider(), options)
 		close(p.done)
 	}()
 
@@ -243,7 +248,7 @@ func start(t *testing.T, b *backend, options Options) *process {
 	return p
 }
 
-// noToken holds, says the tests' API server.
+// noToken is the API server of the tests, for which no token is valid.
 func noToken(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 	return nil
 }
@@ -253,15 +258,18 @@ func (p *process) dial(pair pkitest.Pair) *grpc.ClientConn {
 	p.t.Helper()
 
 	conn, err := grpc.NewClient(p.address,
-		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-			MinVersion: tls.VersionTLS13, RootCAs: p.ca.Pool(), Certificates: []tls.Certificate{pair.Certificate}, ServerName: "127.0.0.1",
-		})),
+		grpc.WithTransportCredentials(credentials.NewTLS(clientTLS(p.ca, pair))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 
 	return conn
+}
+
+// clientTLS shows a client certificate.
+func clientTLS(ca *pkitest.CA, pair pkitest.Pair) *tls.Config {
+	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair.Certificate}, ServerName: "127.0.0.1"}
 }
 
 // connect is for calls whose time is too short for a handshake.
@@ -295,7 +303,7 @@ func (p *process) read(key string) (*pb.SecretResult, error) {
 	return response.GetResults()[0], nil
 }
 
-// metrics gives the text that Prometheus would scrape.
+// metrics returns the text that Prometheus would scrape.
 func (p *process) metrics() string {
 	p.t.Helper()
 
@@ -399,7 +407,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// served tells whether anybody listens at an address.
+// served reports whether anybody listens at an address.
 func served(t *testing.T, address string) bool {
 	t.Helper()
 

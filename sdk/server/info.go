@@ -7,7 +7,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// infoService says what the provider is.
+// infoService serves the protocol's ProviderInfo service.
 type infoService struct {
 	pb.UnimplementedProviderInfoServer
 
@@ -27,9 +27,10 @@ func (s *infoService) GetInfo(context.Context, *pb.GetInfoRequest) (*pb.GetInfoR
 	}
 
 	for _, kind := range s.provider.Kinds {
-		apiVersion, name := kind.GroupVersionKind().ToAPIVersionAndKind()
+		definition := kind.Definition()
+		apiVersion, name := definition.GroupVersionKind.ToAPIVersionAndKind()
 		info.Kinds = append(info.Kinds, &pb.Kind{
-			ApiVersion: apiVersion, Kind: name, Service: pb.Service_SERVICE_SECRET_STORE, Capabilities: kind.Capabilities(),
+			ApiVersion: apiVersion, Kind: name, Service: definition.Service, Capabilities: definition.Capabilities,
 		})
 	}
 

@@ -11,15 +11,14 @@ import (
 )
 
 const (
-	// maxCallTime bounds a call, and maxStreamTime one that answers a stream,
-	// whatever deadline the caller sets, or sets none: one that is never taken
-	// back would hold its store for ever.
+	// maxCallTime bounds a call, and maxStreamTime a stream, whatever the caller's
+	// deadline is: a call without one could use its store for ever.
 	maxCallTime   = 2 * time.Minute
 	maxStreamTime = 10 * time.Minute
 )
 
-// limits bounds how long calls may take. It comes before everything that must
-// see the end, or the panic, of a stream's handler.
+// limits bounds the duration of calls. It is the first interceptor, because it
+// returns before the handler of a stream does.
 type limits struct{ call, stream time.Duration }
 
 func (l limits) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -30,7 +29,7 @@ func (l limits) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 }
 
 func (l limits) streams(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	// A watch of the health, or of changes, lasts as long as its caller likes.
+	// A watch of the health, or of changes, lasts until its caller cancels it.
 	if !strings.HasPrefix(info.FullMethod, protocolPrefix) || strings.HasSuffix(info.FullMethod, "/Watch") {
 		return handler(server, stream)
 	}
@@ -38,8 +37,8 @@ func (l limits) streams(server any, stream grpc.ServerStream, info *grpc.StreamS
 	ctx, cancel := context.WithTimeout(stream.Context(), l.stream)
 	defer cancel()
 
-	// gRPC waits by the connection's own time for a caller that takes nothing:
-	// only the end of the call ends that.
+	// A send to a caller that reads nothing blocks until the call ends, whatever
+	// its context is.
 	done := make(chan error, 1)
 
 	go func() { done <- handler(server, boundedStream{stream, ctx}) }()
@@ -52,7 +51,7 @@ func (l limits) streams(server any, stream grpc.ServerStream, info *grpc.StreamS
 	}
 }
 
-// boundedStream ends by its own deadline.
+// boundedStream is a stream with another context.
 type boundedStream struct {
 	grpc.ServerStream
 

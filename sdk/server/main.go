@@ -24,9 +24,9 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Main is a provider's whole main: it reads the flags, serves until SIGTERM or
-// SIGINT, and gives the exit status: 0 after an orderly end, 2 for bad flags,
-// 1 for anything else.
+// Main runs a provider process: it reads the flags, serves until SIGTERM or
+// SIGINT, and returns the exit status: 0 after an orderly shutdown, 2 for invalid
+// flags, 1 for any other failure.
 func Main(p provider.Provider) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -36,14 +36,14 @@ func Main(p provider.Provider) int {
 
 func run(ctx context.Context, p provider.Provider, args []string, stdout, stderr io.Writer) int {
 	var (
-		options     Options
+		settings    settings
 		showVersion bool
 	)
 
 	flags := flag.NewFlagSet("provider-"+p.Name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	flags.BoolVar(&showVersion, "version", false, "print the version and exit")
-	options.register(flags)
+	settings.register(flags)
 
 	if p.Flags != nil {
 		p.Flags(flags)
@@ -67,19 +67,19 @@ func run(ctx context.Context, p provider.Provider, args []string, stdout, stderr
 		return 2
 	}
 
-	if err := options.validate(); err != nil {
+	if err := settings.validate(); err != nil {
 		fmt.Fprintf(stderr, "provider-%s: %v\n", p.Name, err)
 
 		return 2
 	}
 
-	log := options.logger(stderr)
-	sink := logr.FromSlogHandler(log.Handler())
+	settings.Log = settings.logger(stderr)
+	sink := logr.FromSlogHandler(settings.Log.Handler())
 	crlog.SetLogger(sink)
 	klog.SetLogger(sink)
 
-	if err := serve(ctx, p, options, log); err != nil {
-		log.Error("cannot serve", "error", err.Error())
+	if err := listenAndServe(ctx, p, settings); err != nil {
+		settings.Log.Error("cannot serve", "error", err.Error())
 
 		return 1
 	}
@@ -87,8 +87,21 @@ func run(ctx context.Context, p provider.Provider, args []string, stdout, stderr
 	return 0
 }
 
-// kubernetes makes the client with which configs and references are read, and
-// says where the API server is.
+func listenAndServe(ctx context.Context, p provider.Provider, s settings) (err error) {
+	if s.Client, s.APIServer, err = kubernetes(p, s.kubeconfig); err != nil {
+		return err
+	}
+
+	listener, err := s.listener()
+	if err != nil {
+		return err
+	}
+
+	return Serve(ctx, listener, p, s.Options)
+}
+
+// kubernetes returns a client that can read the provider's configs and what they
+// refer to, and the address of its API server.
 func kubernetes(p provider.Provider, kubeconfig string) (client.Client, provider.APIServer, error) {
 	var server provider.APIServer
 
@@ -98,7 +111,7 @@ func kubernetes(p provider.Provider, kubeconfig string) (client.Client, provider
 	}
 
 	for _, kind := range p.Kinds {
-		if err := kind.AddToScheme(known); err != nil {
+		if err := kind.Definition().AddToScheme(known); err != nil {
 			return nil, server, fmt.Errorf("cannot build the scheme: %w", err)
 		}
 	}
@@ -108,7 +121,7 @@ func kubernetes(p provider.Provider, kubeconfig string) (client.Client, provider
 		return nil, server, err
 	}
 
-	// Of a kubeconfig the authorities may stand in a file.
+	// A kubeconfig may name a file with the authorities.
 	if err := rest.LoadTLSFiles(config); err != nil {
 		return nil, server, fmt.Errorf("cannot use the kubeconfig: %w", err)
 	}
@@ -121,7 +134,7 @@ func kubernetes(p provider.Provider, kubeconfig string) (client.Client, provider
 
 	c, err := client.New(config, client.Options{Scheme: known})
 	if err != nil {
-		return nil, server, fmt.Errorf("cannot make a Kubernetes client: %w", err)
+		return nil, server, fmt.Errorf("cannot create a Kubernetes client: %w", err)
 	}
 
 	return c, server, nil

@@ -20,12 +20,11 @@ import (
 // protocolPrefix begins the methods of the protocol's services.
 const protocolPrefix = "/externalsecrets.provider."
 
-// observer counts and logs every call, and keeps a panic from ending the
-// process. It sees requests and errors, and writes down neither keys nor
-// values.
+// observer counts and logs every call, and recovers from panics. It must never
+// log a key or a value of a request.
 type observer struct {
-	meter *meter
-	log   *slog.Logger
+	metrics *metrics
+	log     *slog.Logger
 }
 
 // contextual is a request with a call context.
@@ -45,10 +44,10 @@ func (o *observer) unary(ctx context.Context, request any, info *grpc.UnaryServe
 	return handler(ctx, request)
 }
 
-// stream does the same for calls that answer a stream.
+// stream is unary for streams.
 func (o *observer) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	// Those of other services, such as a watch of the health, last as long as
-	// their caller likes.
+	// Streams of other services, such as a watch of the health, last until their
+	// caller cancels them.
 	if !strings.HasPrefix(info.FullMethod, protocolPrefix) {
 		return handler(server, stream)
 	}
@@ -66,7 +65,7 @@ func (o *observer) stream(server any, stream grpc.ServerStream, info *grpc.Strea
 	return handler(server, recorded)
 }
 
-// recordedStream keeps the request.
+// recordedStream records the request.
 type recordedStream struct {
 	grpc.ServerStream
 
@@ -81,12 +80,12 @@ func (r *recordedStream) RecvMsg(message any) error {
 	return err
 }
 
-// panicked logs a panic. Its text may hold what was being worked on: only its
-// type and place are told.
+// panicked logs the type and place of a panic, whose text may hold a secret value,
+// and returns the error for the caller.
 func (o *observer) panicked(method string, panicked any) error {
 	o.log.Error("panic", "method", method, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
 
-	return &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: "the provider has a defect: it panicked; its log says where"}
+	return &provider.Error{Code: codes.Internal, Reason: pb.ReasonInternal, Message: "the provider has a defect: it panicked; its log names the place"}
 }
 
 func (o *observer) done(ctx context.Context, request, response any, method string, took time.Duration, err error) {
@@ -97,7 +96,7 @@ func (o *observer) done(ctx context.Context, request, response any, method strin
 		reads = outcomes(answered)
 	}
 
-	o.meter.call(path.Base(method), code, took, reads...)
+	o.metrics.call(path.Base(method), code, took, reads...)
 
 	level := slog.LevelDebug
 	if code != codes.OK {
@@ -130,7 +129,7 @@ func (o *observer) done(ctx context.Context, request, response any, method strin
 	o.log.Log(ctx, level, "call", fields...)
 }
 
-// outcomes are the codes that the reads of a batch came to.
+// outcomes returns the codes of the reads of a batch.
 func outcomes(response *pb.GetSecretsResponse) []codes.Code {
 	reads := make([]codes.Code, 0, len(response.GetResults()))
 	for _, result := range response.GetResults() {

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"net"
 	"os"
@@ -192,34 +193,31 @@ func TestServeFails(t *testing.T) {
 	}
 }
 
-// What fails while it serves, or just before, ends the process with an error:
-// it is started again elsewhere.
+// A failure while it serves, or just before, ends the process with an error, so
+// that it is restarted.
 func TestServeOnFails(t *testing.T) {
-	options := Options{Listen: "unix:///", Grace: time.Second, LogFormat: "text"}
-	log := options.logger(&journal{})
+	options := Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity, Grace: time.Second}
 
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	err = serveOn(t.Context(), refusedListener{listener}, nil, (&backend{}).provider(), options, log)
+	err := serve(t.Context(), refusedListener{NewMemoryListener()}, (&backend{}).provider(), options)
 	if err == nil || !strings.Contains(err.Error(), "cannot serve gRPC: the socket is gone") {
 		t.Errorf("the listener failed, and serving ended with %v", err)
 	}
 
-	if listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
 		t.Fatal(err)
 	}
+	defer taken.Close()
 
-	options.MetricsListen = listener.Addr().String()
+	options.MetricsListen = taken.Addr().String()
+	listener := NewMemoryListener()
 
-	err = serveOn(t.Context(), listener, nil, (&backend{}).provider(), options, log)
+	err = serve(t.Context(), listener, (&backend{}).provider(), options)
 	if err == nil || !strings.Contains(err.Error(), "cannot listen on --metrics-listen "+options.MetricsListen) {
 		t.Errorf("the metrics address is taken, and serving ended with %v", err)
 	}
 
-	if served(t, options.MetricsListen) {
-		t.Error("the gRPC listener was left open")
+	if _, err := listener.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("the gRPC listener was left open: %v", err)
 	}
 }

@@ -12,62 +12,63 @@ import (
 )
 
 const (
-	// refusalPause is how long the same refusal is not logged again: whoever can
-	// reach the port could fill the log otherwise.
+	// refusalPause is how long the same refusal is not logged again: a client that
+	// can reach the port could fill the log otherwise.
 	refusalPause = 10 * time.Second
-	// maxRefusals bounds the refusals that are told apart.
+	// maxRefusals bounds the distinct refusals that are remembered.
 	maxRefusals = 64
 )
 
-// refusals tells of callers that were not let in: they themselves often see a
-// closed connection and no more.
+// refusals are credentials that log and count callers that they refuse. Such a
+// caller itself often sees only a closed connection.
 type refusals struct {
 	credentials.TransportCredentials
 
-	meter *meter
-	log   *slog.Logger
-	told  *told
+	metrics *metrics
+	log     *slog.Logger
+	logged  *refusalLog
 }
 
-// told is when a refusal was last logged, by its text.
-type told struct {
+// refusalLog records when a refusal was last logged, by its text.
+type refusalLog struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// tellRefusals makes credentials tell whom they refuse.
-func tellRefusals(c credentials.TransportCredentials, meter *meter, log *slog.Logger) credentials.TransportCredentials {
-	return &refusals{TransportCredentials: c, meter: meter, log: log, told: &told{last: map[string]time.Time{}}}
+// logRefusals returns credentials that log and count the callers that c refuses.
+func logRefusals(c credentials.TransportCredentials, metrics *metrics, log *slog.Logger) credentials.TransportCredentials {
+	return &refusals{TransportCredentials: c, metrics: metrics, log: log, logged: &refusalLog{last: map[string]time.Time{}}}
 }
 
-// ServerHandshake secures a connection, or tells why not.
+// ServerHandshake authenticates the caller of a connection.
 func (r *refusals) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	secured, info, err := r.TransportCredentials.ServerHandshake(conn)
-	// One that says nothing, such as the kubelet's probe, is nobody's failure.
+	// A connection that sends nothing, such as the kubelet's probe, is no refusal.
 	if err == nil || errors.Is(err, io.EOF) {
 		return secured, info, err
 	}
 
-	r.meter.refused.Inc()
+	r.metrics.refused.Inc()
 
-	if r.told.news(err.Error(), time.Now()) {
+	if r.logged.due(err.Error(), time.Now()) {
 		r.log.Warn("refused a caller", "error", err.Error(), "address", conn.RemoteAddr().String())
 	}
 
 	return secured, info, err
 }
 
-// Clone gives equal credentials.
+// Clone returns equal credentials.
 func (r *refusals) Clone() credentials.TransportCredentials {
-	return &refusals{TransportCredentials: r.TransportCredentials.Clone(), meter: r.meter, log: r.log, told: r.told}
+	return &refusals{TransportCredentials: r.TransportCredentials.Clone(), metrics: r.metrics, log: r.log, logged: r.logged}
 }
 
-// news tells whether something has not been logged of late.
-func (t *told) news(text string, now time.Time) bool {
+// due reports whether a text has not been logged within refusalPause, and records
+// it.
+func (t *refusalLog) due(text string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	// A clock that jumped back must not silence anything.
+	// A clock that was set back must not stop the logging.
 	if since := now.Sub(t.last[text]); since >= 0 && since < refusalPause {
 		return false
 	}

@@ -92,7 +92,7 @@ func TestWrongCallers(t *testing.T) {
 func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	t.Parallel()
 
-	known, now := &told{last: map[string]time.Time{}}, time.Now()
+	known, now := &refusalLog{last: map[string]time.Time{}}, time.Now()
 
 	for _, c := range []struct {
 		why, text string
@@ -107,13 +107,13 @@ func TestRefusalsAreToldNowAndThen(t *testing.T) {
 	} {
 		now = now.Add(c.after)
 
-		if got := known.news(c.text, now); got != c.want {
+		if got := known.due(c.text, now); got != c.want {
 			t.Errorf("%s: %t", c.why, got)
 		}
 	}
 
 	for i := range 2 * maxRefusals {
-		known.news(string(rune('a'+i)), now)
+		known.due(string(rune('a'+i)), now)
 	}
 
 	if len(known.last) > maxRefusals {

@@ -2,7 +2,7 @@ package server
 
 import (
 	"context"
-	"log/slog"
+	"net"
 
 	"google.golang.org/grpc/credentials"
 
@@ -11,19 +11,25 @@ import (
 	"github.com/external-secrets/eso/sdk/internal/tlsfiles"
 )
 
-// security is how callers are told apart from anybody else.
+// security authenticates callers.
 type security struct {
 	credentials credentials.TransportCredentials
-	// audience that callers' tokens must be for; empty where none is known.
+	// audience returns the audience that callers' tokens must be for; empty where
+	// none is known.
 	audience func() string
 	close    func()
 }
 
-// secure follows the certificates that the options name, until close.
-func secure(ctx context.Context, options Options, meter *meter, log *slog.Logger) (*security, error) {
+// secure returns the security of a listener, with certificates that are reloaded
+// until close is called.
+func secure(ctx context.Context, listener net.Listener, options Options, metrics *metrics) (*security, error) {
 	given := func() string { return options.TokenAudience }
 
-	if options.unix() {
+	if options.PeerIdentity != "" {
+		return &security{credentials: peer.MemoryCredentials(options.PeerIdentity, options.OperatorIdentity), audience: given, close: func() {}}, nil
+	}
+
+	if listener.Addr().Network() == "unix" {
 		return &security{credentials: peer.Credentials(options.SocketPeerUID), audience: given, close: func() {}}, nil
 	}
 
@@ -33,22 +39,22 @@ func secure(ctx context.Context, options Options, meter *meter, log *slog.Logger
 			return nil, err
 		}
 
-		meter.expires = svids.Expires
+		metrics.expires = svids.Expires
 
 		return &security{credentials: credentials.NewTLS(svids.Config()), audience: given, close: svids.Close}, nil
 	}
 
-	files, err := tlsfiles.Load(tlsfiles.Options{Dir: options.TLSDir, ClientURI: options.OperatorIdentity, Log: log, Reloaded: meter.reloaded})
+	files, err := tlsfiles.Load(tlsfiles.Options{Dir: options.TLSDir, ClientURI: options.OperatorIdentity, Log: options.Log, Reloaded: metrics.reloaded})
 	if err != nil {
 		return nil, err
 	}
 
-	// Calls in flight at shutdown still need them.
+	// Calls in flight at shutdown still need the certificates.
 	following, stop := context.WithCancel(context.WithoutCancel(ctx))
 
 	go files.Follow(following)
 
-	meter.expires = files.Expires
+	metrics.expires = files.Expires
 
 	audience := given
 	if options.TokenAudience == "" {

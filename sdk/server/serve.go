@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -15,10 +15,10 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/internal/caller"
+	"github.com/external-secrets/eso/sdk/internal/idempotency"
 	"github.com/external-secrets/eso/sdk/internal/session"
 	"github.com/external-secrets/eso/sdk/provider"
 )
@@ -28,42 +28,41 @@ const (
 	maxMessageBytes = 4 << 20
 	// maxBatchSize bounds the reads of one GetSecrets.
 	maxBatchSize = 256
-	// drainPause lies between the health answer NOT_SERVING and the closing of
-	// connections, so that balancers look elsewhere first.
+	// drainPause is the time between the health status NOT_SERVING and the closing
+	// of connections, in which balancers choose other replicas.
 	drainPause = 500 * time.Millisecond
-	// closeGrace is how long the closing of stores may take at shutdown: with
-	// the grace of calls less than the 30 s that Kubernetes gives a Pod.
+	// closeGrace is how long the closing of stores may take at shutdown. With the
+	// grace of calls it is less than the 30 s that Kubernetes gives a Pod.
 	closeGrace = 5 * time.Second
 	// webTimeout bounds the reading of a request for metrics.
 	webTimeout = 5 * time.Second
-	// maxConnectionAge makes callers connect anew, so that they spread over
-	// the replicas and show a current certificate.
+	// maxConnectionAge is after what time callers have to connect again, so that
+	// they spread over the replicas and show a current certificate.
 	maxConnectionAge = time.Hour
 )
 
-// serve runs until ctx ends, then stops in order.
-func serve(ctx context.Context, p provider.Provider, options Options, log *slog.Logger) error {
-	if p.Name == "" || len(p.Kinds) == 0 {
-		return errors.New("the provider has no name or no kinds: it cannot be registered")
+// Serve serves a provider on a listener, which it closes, until ctx is done. It
+// then reports NOT_SERVING, waits for calls in flight, and closes the stores. The
+// calls pass the same checks whatever the listener is; Options says how callers
+// are authenticated. It returns an error when it cannot serve, and nil after ctx
+// is done.
+func Serve(ctx context.Context, listener net.Listener, p provider.Provider, options Options) error {
+	// No load balancer watches the health of a process's own memory.
+	if options.PeerIdentity == "" {
+		options.drain = drainPause
 	}
 
-	kube, apiServer, err := kubernetes(p, options.Kubeconfig)
-	if err != nil {
-		return err
-	}
-
-	listener, err := options.listener()
-	if err != nil {
-		return err
-	}
-
-	options.apiServer = apiServer
-
-	return serveOn(ctx, listener, kube, p, options, log)
+	return serve(ctx, listener, p, options)
 }
 
-func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p provider.Provider, options Options, log *slog.Logger) error {
-	meter := newMeter()
+func serve(ctx context.Context, listener net.Listener, p provider.Provider, options Options) error {
+	options.setDefaults()
+
+	if err := options.validate(p, listener); err != nil {
+		return errors.Join(err, listener.Close())
+	}
+
+	log, metrics := options.Log, newMetrics()
 	serverOptions := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxMessageBytes),
 		grpc.MaxSendMsgSize(maxMessageBytes),
@@ -73,39 +72,42 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: maxConnectionAge, MaxConnectionAgeGrace: options.Grace, Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	}
 
-	secured, err := secure(ctx, options, meter, log)
+	secured, err := secure(ctx, listener, options, metrics)
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
 	defer secured.close()
 
-	serverOptions = append(serverOptions, grpc.Creds(tellRefusals(secured.credentials, meter, log)))
+	serverOptions = append(serverOptions, grpc.Creds(logRefusals(secured.credentials, metrics, log)))
 
-	sessions := session.New(kube, p.Kinds, session.Options{Log: log, Calls: meter.backend, OwnIdentity: options.OwnIdentity, APIServer: options.apiServer})
-	meter.stores = sessions.Len
-	watcher := &observer{meter: meter, log: log}
-	callers := &callers{verifier: caller.New(caller.Options{Client: kube, Audience: secured.audience, Accounts: options.Callers})}
-	bounded := limits{call: maxCallTime, stream: maxStreamTime}
-	serverOptions = append(serverOptions,
-		grpc.ChainUnaryInterceptor(bounded.unary, watcher.unary, callers.unary),
-		grpc.ChainStreamInterceptor(bounded.streams, watcher.stream, callers.stream))
-
+	sessions := session.New(options.Client, p.Kinds, session.Options{Log: log, Calls: metrics.backend, OwnIdentity: options.OwnIdentity, APIServer: options.APIServer})
+	metrics.stores = sessions.Len
+	observer := &observer{metrics: metrics, log: log}
+	callers := &callers{verifier: caller.New(caller.Options{Client: options.Client, Audience: secured.audience, Accounts: options.Callers})}
+	limits := limits{call: maxCallTime, stream: maxStreamTime}
 	watches := newWatches()
-	serverOptions = append(serverOptions, grpc.ChainStreamInterceptor(watches.stream))
+
+	serverOptions = append(serverOptions,
+		grpc.ChainUnaryInterceptor(limits.unary, observer.unary, callers.unary),
+		grpc.ChainStreamInterceptor(limits.streams, observer.stream, callers.stream, watches.stream))
 
 	grpcServer := grpc.NewServer(serverOptions...)
-	status := &ownStatus{meter: meter}
+	status := &ownStatus{metrics: metrics}
 	healthServer := health.NewServer()
 
 	pb.RegisterProviderInfoServer(grpcServer, &infoService{provider: p, status: status})
 	pb.RegisterSecretStoreServer(grpcServer, &storeService{sessions: sessions})
 	healthpb.RegisterHealthServer(grpcServer, healthServer)
 
+	if slices.ContainsFunc(p.Kinds, func(k provider.Kind) bool { return k.Definition().Service == pb.Service_SERVICE_GENERATOR }) {
+		pb.RegisterGeneratorServer(grpcServer, &generatorService{sessions: sessions, results: idempotency.New(), panicked: observer.panicked})
+	}
+
 	if options.Reflection {
 		reflection.Register(grpcServer)
 	}
 
-	web, err := serveWeb(options.MetricsListen, meter, status)
+	web, err := serveWeb(options.MetricsListen, metrics, status)
 	if err != nil {
 		return errors.Join(err, sessions.Close(ctx), listener.Close())
 	}
@@ -140,7 +142,7 @@ func serveOn(ctx context.Context, listener net.Listener, kube client.Client, p p
 	return err
 }
 
-// stop lets calls in flight end, but not for ever.
+// stop waits until calls in flight end, for the grace at most.
 func stop(s *grpc.Server, grace time.Duration) {
 	done := make(chan struct{})
 
@@ -157,9 +159,9 @@ func stop(s *grpc.Server, grace time.Duration) {
 	}
 }
 
-// serveWeb serves metrics and probes in plain HTTP: the kubelet cannot show a
+// serveWeb serves metrics and probes in plain HTTP, because the kubelet has no
 // client certificate. Without an address it serves nothing.
-func serveWeb(address string, meter *meter, status *ownStatus) (*http.Server, error) {
+func serveWeb(address string, metrics *metrics, status *ownStatus) (*http.Server, error) {
 	if address == "" {
 		return &http.Server{ReadHeaderTimeout: webTimeout}, nil
 	}
@@ -170,7 +172,7 @@ func serveWeb(address string, meter *meter, status *ownStatus) (*http.Server, er
 	}
 
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(meter.registry, promhttp.HandlerOpts{}))
+	mux.Handle("/metrics", promhttp.HandlerFor(metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if state, reason := status.now(); state == pb.GetStatusResponse_STATE_FAILING {

@@ -15,9 +15,9 @@ const (
 	degradedCalls = 5
 )
 
-// ownStatus knows whether the provider is well, from its own recent work.
+// ownStatus derives the provider's state from its recent calls.
 type ownStatus struct {
-	meter    *meter
+	metrics  *metrics
 	draining atomic.Bool
 }
 
@@ -28,14 +28,14 @@ func (s *ownStatus) now() (pb.GetStatusResponse_State, string) {
 		return pb.GetStatusResponse_STATE_FAILING, "the provider is shutting down"
 	}
 
-	if s.meter.expires != nil {
-		if expires := s.meter.expires(); time.Now().After(expires) {
+	if s.metrics.expires != nil {
+		if expires := s.metrics.expires(); time.Now().After(expires) {
 			return pb.GetStatusResponse_STATE_FAILING, fmt.Sprintf("the server certificate expired at %s and no newer one was delivered", expires.UTC().Format(time.RFC3339))
 		}
 	}
 
-	if failed, all := s.meter.recent(time.Now()); all >= degradedCalls && float64(failed) >= degradedShare*float64(all) {
-		return pb.GetStatusResponse_STATE_DEGRADED, fmt.Sprintf("%d of the last minute's %d calls failed because the backend did not answer or the provider has a defect", failed, all)
+	if failed, all := s.metrics.recent(time.Now()); all >= degradedCalls && float64(failed) >= degradedShare*float64(all) {
+		return pb.GetStatusResponse_STATE_DEGRADED, fmt.Sprintf("%d of the last minute's %d calls failed because of the backend or a defect of the provider", failed, all)
 	}
 
 	return pb.GetStatusResponse_STATE_OK, ""

@@ -97,8 +97,8 @@ func TestReadsAreCounted(t *testing.T) {
 }
 
 func TestStatusOfTheCertificate(t *testing.T) {
-	m := newMeter()
-	s := &ownStatus{meter: m}
+	m := newMetrics()
+	s := &ownStatus{metrics: m}
 
 	m.expires = func() time.Time { return time.Now().Add(time.Minute) }
 
@@ -114,7 +114,7 @@ func TestStatusOfTheCertificate(t *testing.T) {
 }
 
 func TestRecentForgets(t *testing.T) {
-	m := newMeter()
+	m := newMetrics()
 	m.call("GetSecrets", codes.Unavailable, time.Second)
 	m.call("GetInfo", codes.Unavailable, time.Second)
 

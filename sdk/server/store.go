@@ -14,7 +14,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// storeService turns the protocol's calls into calls of stores.
+// storeService serves the protocol's SecretStore service.
 type storeService struct {
 	pb.UnimplementedSecretStoreServer
 
@@ -23,11 +23,11 @@ type storeService struct {
 
 var _ pb.SecretStoreServer = (*storeService)(nil)
 
-// GetSecrets reads a batch. A store whose login the backend refuses is made
-// anew, once.
+// GetSecrets reads a batch. Where the backend refuses the store's login, the batch
+// is read once more with a new store.
 func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsRequest) (*pb.GetSecretsResponse, error) {
 	call := request.GetContext()
-	if err := checkUse(call); err != nil {
+	if err := checkUse(call, storeKinds()); err != nil {
 		return nil, err
 	}
 
@@ -51,14 +51,14 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 		}
 	}
 
-	// An answer that comes too late is none: its reads failed for the caller's
-	// sake, and would look like failures of each secret.
+	// After the deadline every read failed because of the caller, and would look
+	// like a failure of each secret.
 	if err := ctx.Err(); err != nil {
 		return nil, provider.AsError(err)
 	}
 
-	// What fails every call through the store fails this one: the operator then
-	// leaves the store alone, and does not ask for each secret in turn.
+	// A failure of the whole store fails the call, so that the operator does not
+	// try each secret in turn.
 	if err := storeFailure(results); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 		response.Results = append(response.Results, resultOf(request.GetReads()[i].GetId(), reads[i], result))
 	}
 
-	// gRPC would fail the call too, and could not say why.
+	// gRPC would fail the call too, without the reason.
 	if size := proto.Size(response); size > maxMessageBytes {
 		return nil, &provider.Error{
 			Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge,
@@ -82,13 +82,13 @@ func (s *storeService) GetSecrets(ctx context.Context, request *pb.GetSecretsReq
 // read performs the reads with the call's store, and discards the store where
 // the backend refuses its login.
 func (s *storeService) read(ctx context.Context, call *pb.CallContext, reads []provider.Read) ([]provider.Result, bool, error) {
-	use, err := s.sessions.Acquire(ctx, call)
+	acquired, err := s.sessions.Acquire(ctx, call)
 	if err != nil {
 		return nil, false, provider.AsError(err)
 	}
-	defer use.Release()
+	defer acquired.Release()
 
-	reader, ok := use.Store.(provider.Reader)
+	reader, ok := acquired.Instance.(provider.Reader)
 	if !ok {
 		return nil, false, provider.Unsupported("%s does not read secrets", call.GetConfig().GetKind())
 	}
@@ -102,16 +102,16 @@ func (s *storeService) read(ctx context.Context, call *pb.CallContext, reads []p
 	}
 
 	if refused(results) {
-		use.Discard()
+		acquired.Discard()
 	}
 
-	return results, use.Fresh, nil
+	return results, acquired.Fresh, nil
 }
 
-// Validate tells whether the config can work.
+// Validate reports whether the config can work.
 func (s *storeService) Validate(ctx context.Context, request *pb.ValidateRequest) (*pb.ValidateResponse, error) {
 	call := request.GetContext()
-	if err := check(call); err != nil {
+	if err := check(call, storeKinds()); err != nil {
 		return nil, err
 	}
 
@@ -122,16 +122,21 @@ func (s *storeService) Validate(ctx context.Context, request *pb.ValidateRequest
 		}, nil
 	}
 
-	use, err := s.sessions.Acquire(ctx, call)
+	acquired, err := s.sessions.Acquire(ctx, call)
 	if err != nil {
 		return verdictOf(err)
 	}
-	defer use.Release()
+	defer acquired.Release()
 
-	validation, err := use.Store.Validate(ctx)
+	store, ok := acquired.Instance.(provider.Store)
+	if !ok {
+		return nil, provider.Unsupported("%s does not configure a store", call.GetConfig().GetKind())
+	}
+
+	validation, err := store.Validate(ctx)
 	if err != nil {
 		if isRefusal(err) {
-			use.Discard()
+			acquired.Discard()
 		}
 
 		return verdictOf(err)
@@ -145,7 +150,7 @@ func (s *storeService) Validate(ctx context.Context, request *pb.ValidateRequest
 	return &pb.ValidateResponse{Verdict: verdict, Message: validation.Message, Warnings: validation.Warnings}, nil
 }
 
-// verdictOf makes an error a verdict where it is one.
+// verdictOf returns the verdict that an error is about the config, or the error.
 func verdictOf(err error) (*pb.ValidateResponse, error) {
 	typed := provider.AsError(err)
 
@@ -167,8 +172,8 @@ func refused(results []provider.Result) bool {
 	return false
 }
 
-// storeFailure is the error of a batch of which every read failed for a reason
-// that concerns the whole store; nil for any other.
+// storeFailure returns the error of a batch in which every read failed for a
+// reason that concerns the whole store; nil for any other batch.
 func storeFailure(results []provider.Result) error {
 	var first error
 
@@ -244,8 +249,8 @@ func readsOf(wire []*pb.SecretRead) ([]provider.Read, error) {
 	return reads, nil
 }
 
-// resultOf puts a result on the wire. What a store answers there as text may be
-// any bytes: a field that is not UTF-8 would fail the whole batch.
+// resultOf returns the message of a result. Texts of a store may be any bytes, and
+// a string field that is not UTF-8 would fail the whole batch.
 func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretResult {
 	wire := &pb.SecretResult{Id: id}
 
@@ -279,7 +284,7 @@ func resultOf(id string, read provider.Read, result provider.Result) *pb.SecretR
 	return wire
 }
 
-// revisionOf leaves out what could not travel: no revision is a valid one.
+// revisionOf leaves out a revision that cannot be sent: an empty one is valid.
 func revisionOf(revision string) string {
 	if !utf8.ValidString(revision) {
 		return ""
@@ -288,7 +293,7 @@ func revisionOf(revision string) string {
 	return revision
 }
 
-// errorOf puts the error of one read on the wire.
+// errorOf returns the message of a read's error.
 func errorOf(err error) *pb.Error {
 	status := provider.AsError(err).GRPCStatus()
 	wire := &pb.Error{Code: int32(status.Code()), Message: status.Message()} //nolint:gosec // codes are below 17

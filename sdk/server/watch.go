@@ -12,15 +12,15 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// maxWatchedKeys bounds the keys of one watch, and those of one answer.
+// maxWatchedKeys bounds the keys of one watch, and those of one message.
 const maxWatchedKeys = 10_000
 
-// Watch streams changes until the caller ends it. It ends on its own, with
-// UNAVAILABLE, when the store is made anew or the process stops: the caller then
-// watches again, and reads everything once.
+// Watch streams changes until the caller cancels it. It fails with UNAVAILABLE
+// when the store is replaced or the process stops: the caller then watches again,
+// and reads everything once.
 func (s *storeService) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingServer[pb.WatchResponse]) error {
 	call := request.GetContext()
-	if err := checkUse(call); err != nil {
+	if err := checkUse(call, storeKinds()); err != nil {
 		return err
 	}
 
@@ -31,13 +31,13 @@ func (s *storeService) Watch(request *pb.WatchRequest, stream grpc.ServerStreami
 		return e
 	}
 
-	session, err := s.sessions.Acquire(stream.Context(), call)
+	acquired, err := s.sessions.Acquire(stream.Context(), call)
 	if err != nil {
 		return provider.AsError(err)
 	}
-	defer session.Release()
+	defer acquired.Release()
 
-	watcher, ok := session.Store.(provider.Watcher)
+	watcher, ok := acquired.Instance.(provider.Watcher)
 	if !ok {
 		return provider.Unsupported("%s does not watch secrets", call.GetConfig().GetKind())
 	}
@@ -47,7 +47,7 @@ func (s *storeService) Watch(request *pb.WatchRequest, stream grpc.ServerStreami
 
 	go func() {
 		select {
-		case <-session.Ended():
+		case <-acquired.Ended():
 			cancel()
 		case <-ctx.Done():
 		}
@@ -59,11 +59,11 @@ func (s *storeService) Watch(request *pb.WatchRequest, stream grpc.ServerStreami
 
 	switch {
 	case isRefusal(err):
-		session.Discard()
+		acquired.Discard()
 	case stream.Context().Err() != nil:
 		return provider.AsError(stream.Context().Err())
 	case ctx.Err() != nil:
-		return provider.Unavailable("the store is made anew: watch again")
+		return provider.Unavailable("the store is replaced: watch again")
 	case err == nil:
 		return provider.Unavailable("the watch ended: watch again")
 	}
@@ -71,7 +71,8 @@ func (s *storeService) Watch(request *pb.WatchRequest, stream grpc.ServerStreami
 	return provider.AsError(err)
 }
 
-// changeOf puts a change on the wire. One that cannot be told is a resync.
+// changeOf returns the message of a change. A change that cannot be sent becomes a
+// resync.
 func changeOf(change provider.Change) *pb.WatchResponse {
 	response := &pb.WatchResponse{Keys: change.Keys, Resync: change.Resync}
 
@@ -88,8 +89,8 @@ func changeOf(change provider.Change) *pb.WatchResponse {
 	return response
 }
 
-// watches ends streams without an end of their own when the process stops:
-// watches of changes, and of the health.
+// watches ends the streams that would last for ever when the process stops:
+// watches of changes and of the health.
 type watches struct {
 	once  sync.Once
 	ended chan struct{}
@@ -97,7 +98,7 @@ type watches struct {
 
 func newWatches() *watches { return &watches{ended: make(chan struct{})} }
 
-// end ends them, now and later.
+// end ends the streams that are open and those that are opened later.
 func (w *watches) end() { w.once.Do(func() { close(w.ended) }) }
 
 func (w *watches) stream(server any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {

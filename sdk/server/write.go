@@ -4,6 +4,8 @@ import (
 	"context"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/internal/kind"
+	"github.com/external-secrets/eso/sdk/internal/session"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -29,7 +31,7 @@ func (s *storeService) PushSecret(ctx context.Context, request *pb.PushSecretReq
 
 	var pushed provider.Pushed
 
-	err := s.use(ctx, call, func(store provider.Store) (err error) {
+	err := use(ctx, s.sessions, call, nil, func(store kind.Instance) (err error) {
 		pusher, ok := store.(provider.Pusher)
 		if !ok {
 			return provider.Unsupported("%s does not push secrets", call.GetConfig().GetKind())
@@ -55,7 +57,7 @@ func (s *storeService) DeleteSecret(ctx context.Context, request *pb.DeleteSecre
 
 	var changed bool
 
-	err := s.use(ctx, call, func(store provider.Store) (err error) {
+	err := use(ctx, s.sessions, call, nil, func(store kind.Instance) (err error) {
 		deleter, ok := store.(provider.Deleter)
 		if !ok {
 			return provider.Unsupported("%s does not delete secrets", call.GetConfig().GetKind())
@@ -72,7 +74,7 @@ func (s *storeService) DeleteSecret(ctx context.Context, request *pb.DeleteSecre
 	return &pb.DeleteSecretResponse{Changed: changed}, nil
 }
 
-// SecretExists tells whether a secret is there.
+// SecretExists reports whether a secret exists.
 func (s *storeService) SecretExists(ctx context.Context, request *pb.SecretExistsRequest) (*pb.SecretExistsResponse, error) {
 	call := request.GetContext()
 	if err := checkKey(call, request.GetKey()); err != nil {
@@ -81,10 +83,10 @@ func (s *storeService) SecretExists(ctx context.Context, request *pb.SecretExist
 
 	var exists bool
 
-	err := s.use(ctx, call, func(store provider.Store) (err error) {
+	err := use(ctx, s.sessions, call, nil, func(store kind.Instance) (err error) {
 		checker, ok := store.(provider.Checker)
 		if !ok {
-			return provider.Unsupported("%s does not tell whether secrets exist", call.GetConfig().GetKind())
+			return provider.Unsupported("%s does not report whether secrets exist", call.GetConfig().GetKind())
 		}
 
 		exists, err = checker.Exists(ctx, request.GetKey(), request.GetProperty())
@@ -98,12 +100,13 @@ func (s *storeService) SecretExists(ctx context.Context, request *pb.SecretExist
 	return &pb.SecretExistsResponse{Exists: exists}, nil
 }
 
-// use calls the call's store. One whose login the backend refuses is made anew,
-// once.
-func (s *storeService) use(ctx context.Context, call *pb.CallContext, do func(provider.Store) error) error {
-	fresh, err := s.once(ctx, call, do)
+// use calls the instance of a call, constructed from the config snapshot where
+// that is not empty. Where the backend refuses the login of an instance that was
+// used before, do is called once more with a new one.
+func use(ctx context.Context, sessions *session.Sessions, call *pb.CallContext, snapshot []byte, do func(kind.Instance) error) error {
+	fresh, err := useOnce(ctx, sessions, call, snapshot, do)
 	if isRefusal(err) && !fresh {
-		_, err = s.once(ctx, call, do)
+		_, err = useOnce(ctx, sessions, call, snapshot, do)
 	}
 
 	switch {
@@ -116,24 +119,24 @@ func (s *storeService) use(ctx context.Context, call *pb.CallContext, do func(pr
 	}
 }
 
-func (s *storeService) once(ctx context.Context, call *pb.CallContext, do func(provider.Store) error) (fresh bool, err error) {
-	session, err := s.sessions.Acquire(ctx, call)
+func useOnce(ctx context.Context, sessions *session.Sessions, call *pb.CallContext, snapshot []byte, do func(kind.Instance) error) (fresh bool, err error) {
+	acquired, err := sessions.AcquireSnapshot(ctx, call, snapshot)
 	if err != nil {
-		// The store could not be made: to make it again would say the same.
+		// The construction failed: it would fail in the same way again.
 		return true, err
 	}
-	defer session.Release()
+	defer acquired.Release()
 
-	err = do(session.Store)
+	err = do(acquired.Instance)
 	if isRefusal(err) {
-		session.Discard()
+		acquired.Discard()
 	}
 
-	return session.Fresh, err
+	return acquired.Fresh, err
 }
 
 func checkKey(call *pb.CallContext, key string) error {
-	if err := checkUse(call); err != nil {
+	if err := checkUse(call, storeKinds()); err != nil {
 		return err
 	}
 

@@ -17,7 +17,7 @@ import (
 
 func second[T any](_ T, err error) error { return err }
 
-// watched gives the error that a watch ends with.
+// watched returns the error that a watch ends with.
 func watched(p *process, request *pb.WatchRequest) error {
 	stream, err := p.secrets.Watch(p.context(), request)
 	for err == nil {

@@ -4,20 +4,20 @@
 // 	protoc        (unknown)
 // source: provider/v2alpha1/provider.proto
 
-// The protocol between the operator and a provider: a process of its own that
-// serves one secret backend. The operator calls, the provider answers.
+// The protocol between the operator and a provider, which is a process that
+// serves one secret backend. The operator is the client, the provider the server.
 //
 // Rules for both sides:
 //   - A connection is secured by mutual TLS, or is a unix socket. A provider
 //     accepts the operator's identity and no other.
-//   - Major versions live in the package name. Inside one, fields and RPCs are
-//     only ever added, and found through GetInfo, never guessed.
-//   - A call fails with a canonical gRPC code. google.rpc.ErrorInfo among its
-//     details, with domain "externalsecrets.provider", carries the reason;
-//     google.rpc.RetryInfo says when the backend wants to be asked again.
-//   - NOT_FOUND means that the backend was reached, let the caller in, and has
-//     no such secret. A provider that cannot tell answers something else.
-//   - Values are bytes. No value and no credential stands in an error.
+//   - The major version is part of the package name. Within a version, fields and
+//     RPCs are only added. A client finds out through GetInfo which are served.
+//   - A call fails with a canonical gRPC code. Its details contain
+//     google.rpc.ErrorInfo with domain "externalsecrets.provider" and a reason, and
+//     google.rpc.RetryInfo where the backend gave a time for the next attempt.
+//   - NOT_FOUND means that the backend was reached, authenticated the caller, and
+//     has no such secret. A provider that cannot prove this returns another code.
+//   - Values are bytes. An error contains no value and no credential.
 
 package providerv2alpha1
 
@@ -88,7 +88,7 @@ func (Service) EnumDescriptor() ([]byte, []int) {
 	return file_provider_v2alpha1_provider_proto_rawDescGZIP(), []int{0}
 }
 
-// Capability is something that a provider can do for a kind.
+// Capability is an RPC that a provider serves for a kind.
 type Capability int32
 
 const (
@@ -103,8 +103,8 @@ const (
 	Capability_CAPABILITY_DELETE Capability = 4
 	// CAPABILITY_EXISTS: SecretExists.
 	Capability_CAPABILITY_EXISTS Capability = 5
-	// CAPABILITY_WATCH: Watch. Of all capabilities this one may depend on the
-	// backend of the store, such as its edition.
+	// CAPABILITY_WATCH: Watch. Unlike the others it may also depend on the store's
+	// backend, such as its edition.
 	Capability_CAPABILITY_WATCH Capability = 6
 	// CAPABILITY_GENERATE: Generate.
 	Capability_CAPABILITY_GENERATE Capability = 7
@@ -165,7 +165,7 @@ func (Capability) EnumDescriptor() ([]byte, []int) {
 	return file_provider_v2alpha1_provider_proto_rawDescGZIP(), []int{1}
 }
 
-// MetadataPolicy decides between a secret's value and its metadata.
+// MetadataPolicy selects a secret's value or its metadata.
 type MetadataPolicy int32
 
 const (
@@ -217,7 +217,7 @@ func (MetadataPolicy) EnumDescriptor() ([]byte, []int) {
 	return file_provider_v2alpha1_provider_proto_rawDescGZIP(), []int{2}
 }
 
-// Shape of an answer.
+// Shape of a result.
 type Shape int32
 
 const (
@@ -269,14 +269,14 @@ func (Shape) EnumDescriptor() ([]byte, []int) {
 	return file_provider_v2alpha1_provider_proto_rawDescGZIP(), []int{3}
 }
 
-// UpdatePolicy says what becomes of an existing secret.
+// UpdatePolicy decides whether an existing secret is changed.
 type UpdatePolicy int32
 
 const (
 	UpdatePolicy_UPDATE_POLICY_UNSPECIFIED UpdatePolicy = 0
-	// UPDATE_POLICY_REPLACE: it gets the new value.
+	// UPDATE_POLICY_REPLACE: its value is replaced.
 	UpdatePolicy_UPDATE_POLICY_REPLACE UpdatePolicy = 1
-	// UPDATE_POLICY_IF_NOT_EXISTS: it stays.
+	// UPDATE_POLICY_IF_NOT_EXISTS: it is not changed.
 	UpdatePolicy_UPDATE_POLICY_IF_NOT_EXISTS UpdatePolicy = 2
 )
 
@@ -328,7 +328,7 @@ const (
 	GetStatusResponse_STATE_UNSPECIFIED GetStatusResponse_State = 0
 	// STATE_OK: everything works.
 	GetStatusResponse_STATE_OK GetStatusResponse_State = 1
-	// STATE_DEGRADED: calls are served, some worse than they should be.
+	// STATE_DEGRADED: calls are served, but many fail.
 	GetStatusResponse_STATE_DEGRADED GetStatusResponse_State = 2
 	// STATE_FAILING: calls are refused or will fail.
 	GetStatusResponse_STATE_FAILING GetStatusResponse_State = 3
@@ -386,7 +386,7 @@ const (
 	ValidateResponse_VERDICT_VALID ValidateResponse_Verdict = 1
 	// VERDICT_INVALID: it cannot work.
 	ValidateResponse_VERDICT_INVALID ValidateResponse_Verdict = 2
-	// VERDICT_UNKNOWN: only a real call can tell.
+	// VERDICT_UNKNOWN: only a read can show whether it works.
 	ValidateResponse_VERDICT_UNKNOWN ValidateResponse_Verdict = 3
 )
 
@@ -481,7 +481,7 @@ type GetInfoResponse struct {
 	Kinds []*Kind `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	// Limits of one request.
 	Limits *Limits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
-	// Names of optional features that no capability covers.
+	// Names of optional features that are not capabilities.
 	Features      []string `protobuf:"bytes,6,rep,name=features,proto3" json:"features,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -568,7 +568,7 @@ type Kind struct {
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
 	// Service that the kind configures.
 	Service Service `protobuf:"varint,3,opt,name=service,proto3,enum=externalsecrets.provider.v2alpha1.Service" json:"service,omitempty"`
-	// What the provider can do for the kind.
+	// RPCs that the provider serves for the kind.
 	Capabilities  []Capability `protobuf:"varint,4,rep,packed,name=capabilities,proto3,enum=externalsecrets.provider.v2alpha1.Capability" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -632,7 +632,7 @@ func (x *Kind) GetCapabilities() []Capability {
 	return nil
 }
 
-// Limits of one request. 0 means that the provider names none.
+// Limits of one request. 0 means that there is none.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Most reads in one GetSecrets.
@@ -726,7 +726,7 @@ func (*GetStatusRequest) Descriptor() ([]byte, []int) {
 type GetStatusResponse struct {
 	state protoimpl.MessageState  `protogen:"open.v1"`
 	State GetStatusResponse_State `protobuf:"varint,1,opt,name=state,proto3,enum=externalsecrets.provider.v2alpha1.GetStatusResponse_State" json:"state,omitempty"`
-	// Reason for people; empty when the state is STATE_OK.
+	// Human-readable reason; empty when the state is STATE_OK.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -776,23 +776,25 @@ func (x *GetStatusResponse) GetReason() string {
 	return ""
 }
 
-// CallContext says on whose behalf a call is made. A provider checks it and
-// keys whatever it keeps by it, never by a name alone.
+// CallContext identifies the objects for which a call is made. A provider checks it
+// and uses it as the key of everything that it caches, never a name alone.
 type CallContext struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique to the call; both sides log it.
+	// Unique to the call. Both sides log it.
 	RequestId string `protobuf:"bytes,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Store through which the call goes.
+	// Store through which the call goes: a SecretStore or ClusterSecretStore. For a
+	// generator's calls also a Generator or ClusterGenerator.
 	Store *StoreReference `protobuf:"bytes,2,opt,name=store,proto3" json:"store,omitempty"`
 	// Config that the call uses.
 	Config *ConfigReference `protobuf:"bytes,3,opt,name=config,proto3" json:"config,omitempty"`
-	// Namespace of the object that wants the call; empty for Validate.
+	// Namespace of the object for which the call is made, such as an
+	// ExternalSecret; empty for Validate.
 	SourceNamespace string `protobuf:"bytes,4,opt,name=source_namespace,json=sourceNamespace,proto3" json:"source_namespace,omitempty"`
-	// Namespace in which every reference of the config resolves. Empty means
-	// that there is none yet: Validate of a store whose references resolve per
-	// manifest.
+	// Namespace in which every reference of the config resolves. It is empty only
+	// for Validate of a store whose references resolve in the namespace of each
+	// ExternalSecret or PushSecret.
 	AuthenticationNamespace string `protobuf:"bytes,5,opt,name=authentication_namespace,json=authenticationNamespace,proto3" json:"authentication_namespace,omitempty"`
-	// Retries of the backend's calls; absent means the provider's default.
+	// Retries of calls of the backend; absent means the provider's default.
 	Retry         *RetrySettings `protobuf:"bytes,6,opt,name=retry,proto3" json:"retry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -947,8 +949,8 @@ func (x *StoreReference) GetGeneration() int64 {
 	return 0
 }
 
-// ConfigReference names a provider config. The provider reads the object
-// itself; uid and generation say which one, and how new it must be.
+// ConfigReference names a provider config. The provider reads the object itself:
+// the one with this uid, at this generation or a later one.
 type ConfigReference struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApiVersion    string                 `protobuf:"bytes,1,opt,name=api_version,json=apiVersion,proto3" json:"api_version,omitempty"`
@@ -1033,7 +1035,7 @@ func (x *ConfigReference) GetGeneration() int64 {
 	return 0
 }
 
-// RetrySettings for the backend's calls.
+// RetrySettings of calls of the backend.
 type RetrySettings struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	MaxRetries    *int32                 `protobuf:"varint,1,opt,name=max_retries,json=maxRetries,proto3,oneof" json:"max_retries,omitempty"`
@@ -1141,18 +1143,18 @@ func (x *GetSecretsRequest) GetReads() []*SecretRead {
 // SecretRead is one read of a batch.
 type SecretRead struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Unique in the batch; the answer carries it.
+	// Unique in the batch. The result has the same id.
 	Id    string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Shape Shape  `protobuf:"varint,2,opt,name=shape,proto3,enum=externalsecrets.provider.v2alpha1.Shape" json:"shape,omitempty"`
 	// Key of the secret at the backend.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
-	// Property inside the secret; empty means the whole.
+	// Property of the secret; empty means the whole secret.
 	Property string `protobuf:"bytes,4,opt,name=property,proto3" json:"property,omitempty"`
 	// Version of the secret; empty means the latest.
 	Version        string         `protobuf:"bytes,5,opt,name=version,proto3" json:"version,omitempty"`
 	MetadataPolicy MetadataPolicy `protobuf:"varint,6,opt,name=metadata_policy,json=metadataPolicy,proto3,enum=externalsecrets.provider.v2alpha1.MetadataPolicy" json:"metadata_policy,omitempty"`
-	// Revision that the caller has; when it is still the latest the answer may
-	// be not_modified. Empty means none.
+	// Revision that the caller has. If it is still the latest one, the result may be
+	// not_modified. Empty means none.
 	KnownRevision string `protobuf:"bytes,7,opt,name=known_revision,json=knownRevision,proto3" json:"known_revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1282,7 +1284,7 @@ func (x *GetSecretsResponse) GetResults() []*SecretResult {
 	return nil
 }
 
-// SecretResult answers one read.
+// SecretResult is the result of one read.
 type SecretResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Id of the read.
@@ -1294,8 +1296,8 @@ type SecretResult struct {
 	//	*SecretResult_NotModified
 	//	*SecretResult_Error
 	Outcome isSecretResult_Outcome `protobuf_oneof:"outcome"`
-	// Revision of what was read, opaque; equal revisions of one read mean equal
-	// answers. Empty where the backend has none.
+	// Opaque revision of the secret. Equal revisions of one read mean equal results.
+	// Empty where the backend has no revisions.
 	Revision      string `protobuf:"bytes,6,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1398,12 +1400,12 @@ type SecretResult_Value struct {
 }
 
 type SecretResult_Map struct {
-	// The keys and values; SHAPE_MAP only.
+	// The keys with their values; SHAPE_MAP only.
 	Map *SecretMap `protobuf:"bytes,3,opt,name=map,proto3,oneof"`
 }
 
 type SecretResult_NotModified struct {
-	// The secret still has the revision that the caller knows.
+	// The secret still has the known revision.
 	NotModified *NotModified `protobuf:"bytes,4,opt,name=not_modified,json=notModified,proto3,oneof"`
 }
 
@@ -1420,8 +1422,8 @@ func (*SecretResult_NotModified) isSecretResult_Outcome() {}
 
 func (*SecretResult_Error) isSecretResult_Outcome() {}
 
-// SecretMap holds keys and values. A list, so that a key that is given twice is
-// seen and refused.
+// SecretMap contains keys and values. It is a list, so that a client can detect
+// and refuse duplicate keys.
 type SecretMap struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Entries       []*SecretEntry         `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
@@ -1519,7 +1521,7 @@ func (x *SecretEntry) GetValue() []byte {
 	return nil
 }
 
-// NotModified says that nothing changed.
+// NotModified means that the secret has not changed.
 type NotModified struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1561,11 +1563,11 @@ type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Canonical code, as in google.rpc.Code.
 	Code int32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
-	// Reason in UPPER_SNAKE_CASE, for machines.
+	// Machine-readable reason in UPPER_SNAKE_CASE.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// Message for people, without any value or credential.
+	// Human-readable message, without any value or credential.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// When the backend wants to be asked again.
+	// Time after which the backend may be called again.
 	RetryAfter    *durationpb.Duration `protobuf:"bytes,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1632,14 +1634,14 @@ func (x *Error) GetRetryAfter() *durationpb.Duration {
 type FindSecretsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Context *CallContext           `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
-	// Path to look below; absent means everywhere.
+	// Path below which secrets are searched; absent means everywhere.
 	Path *string `protobuf:"bytes,2,opt,name=path,proto3,oneof" json:"path,omitempty"`
 	// RE2 expression that a name must match; empty matches all.
 	NameRegexp string `protobuf:"bytes,3,opt,name=name_regexp,json=nameRegexp,proto3" json:"name_regexp,omitempty"`
 	// Tags that a secret must have.
 	Tags map[string]string `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Most secrets to answer; more fail with RESOURCE_EXHAUSTED. 0 means any
-	// number.
+	// Maximum number of secrets. If more match, the call fails with
+	// RESOURCE_EXHAUSTED. 0 means no limit.
 	MaxResults    uint32 `protobuf:"varint,5,opt,name=max_results,json=maxResults,proto3" json:"max_results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1759,17 +1761,18 @@ type PushSecretRequest struct {
 	Context *CallContext           `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
 	// Key of the secret at the backend.
 	Key string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// Property inside the secret; empty means the whole.
+	// Property of the secret; empty means the whole secret.
 	Property string `protobuf:"bytes,3,opt,name=property,proto3" json:"property,omitempty"`
-	// Value to be there.
+	// Value to write.
 	Value []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
 	// Whether an existing secret is replaced.
 	UpdatePolicy UpdatePolicy `protobuf:"varint,5,opt,name=update_policy,json=updatePolicy,proto3,enum=externalsecrets.provider.v2alpha1.UpdatePolicy" json:"update_policy,omitempty"`
-	// Provider's own settings, as JSON; empty means none.
+	// Settings that are specific to the provider, as JSON; empty means none.
 	Metadata []byte `protobuf:"bytes,6,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// Marks whose secret it is; what carries another mark stays as it is.
+	// Owner that the secret is marked with. A secret with another owner's mark is not
+	// changed.
 	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Take over a secret that carries no mark.
+	// Whether a secret without a mark is taken over.
 	Adopt         bool `protobuf:"varint,8,opt,name=adopt,proto3" json:"adopt,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1865,7 +1868,7 @@ type PushSecretResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether anything was written.
 	Changed bool `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
-	// Revision that the secret has now.
+	// Revision of the secret after the call; may be empty.
 	Revision      string `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2180,9 +2183,9 @@ func (x *ValidateRequest) GetContext() *CallContext {
 type ValidateResponse struct {
 	state   protoimpl.MessageState   `protogen:"open.v1"`
 	Verdict ValidateResponse_Verdict `protobuf:"varint,1,opt,name=verdict,proto3,enum=externalsecrets.provider.v2alpha1.ValidateResponse_Verdict" json:"verdict,omitempty"`
-	// Why, for people; required with VERDICT_INVALID.
+	// Human-readable reason; required with VERDICT_INVALID.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// What works but should be changed.
+	// Settings that work but should be changed.
 	Warnings      []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2294,9 +2297,9 @@ func (x *WatchRequest) GetKeys() []string {
 
 type WatchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Keys that changed, were made or were deleted.
+	// Keys of secrets that were created, changed or deleted.
 	Keys []string `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Changes may have been missed: everything must be read again.
+	// Whether changes may have been missed, so that every key must be read again.
 	Resync        bool `protobuf:"varint,2,opt,name=resync,proto3" json:"resync,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2349,7 +2352,7 @@ func (x *WatchResponse) GetResync() bool {
 type GenerateRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Context *CallContext           `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
-	// Unique to one intent to generate; repeated when the call is.
+	// Unique to one intent to generate. A repeated call has the same key.
 	IdempotencyKey string `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2402,10 +2405,11 @@ func (x *GenerateRequest) GetIdempotencyKey() string {
 type GenerateResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*SecretEntry         `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
-	// What Cleanup needs to revoke the credential; opaque, holds no secret
-	// value. Empty means that there is nothing to revoke.
+	// Opaque state that Cleanup needs to revoke the credential. It contains no secret
+	// value. Empty means that the idempotency key is enough, or that there is nothing
+	// to revoke.
 	State []byte `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"`
-	// When the credential ends; absent means never.
+	// When the credential expires; absent means never.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2466,9 +2470,11 @@ type CleanupRequest struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Context        *CallContext           `protobuf:"bytes,1,opt,name=context,proto3" json:"context,omitempty"`
 	IdempotencyKey string                 `protobuf:"bytes,2,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	// State that Generate answered; empty when its answer was lost.
+	// State that Generate returned; empty when its response was lost.
 	State []byte `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	// Config as it was when the credential was made, as JSON.
+	// Config object as it was when the credential was generated, as JSON. It replaces
+	// the object in the cluster, which may not exist any more. Empty means the object
+	// in the cluster.
 	ConfigSnapshot []byte `protobuf:"bytes,4,opt,name=config_snapshot,json=configSnapshot,proto3" json:"config_snapshot,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache

@@ -4,20 +4,20 @@
 // - protoc             (unknown)
 // source: provider/v2alpha1/provider.proto
 
-// The protocol between the operator and a provider: a process of its own that
-// serves one secret backend. The operator calls, the provider answers.
+// The protocol between the operator and a provider, which is a process that
+// serves one secret backend. The operator is the client, the provider the server.
 //
 // Rules for both sides:
 //   - A connection is secured by mutual TLS, or is a unix socket. A provider
 //     accepts the operator's identity and no other.
-//   - Major versions live in the package name. Inside one, fields and RPCs are
-//     only ever added, and found through GetInfo, never guessed.
-//   - A call fails with a canonical gRPC code. google.rpc.ErrorInfo among its
-//     details, with domain "externalsecrets.provider", carries the reason;
-//     google.rpc.RetryInfo says when the backend wants to be asked again.
-//   - NOT_FOUND means that the backend was reached, let the caller in, and has
-//     no such secret. A provider that cannot tell answers something else.
-//   - Values are bytes. No value and no credential stands in an error.
+//   - The major version is part of the package name. Within a version, fields and
+//     RPCs are only added. A client finds out through GetInfo which are served.
+//   - A call fails with a canonical gRPC code. Its details contain
+//     google.rpc.ErrorInfo with domain "externalsecrets.provider" and a reason, and
+//     google.rpc.RetryInfo where the backend gave a time for the next attempt.
+//   - NOT_FOUND means that the backend was reached, authenticated the caller, and
+//     has no such secret. A provider that cannot prove this returns another code.
+//   - Values are bytes. An error contains no value and no credential.
 
 package providerv2alpha1
 
@@ -42,13 +42,13 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// ProviderInfo says what a provider is and whether it is well.
+// ProviderInfo describes a provider and its health.
 type ProviderInfoClient interface {
-	// GetInfo answers the same for the life of the process and touches no
-	// backend.
+	// GetInfo returns the same answer for the life of the process. It does not call
+	// the backend.
 	GetInfo(ctx context.Context, in *GetInfoRequest, opts ...grpc.CallOption) (*GetInfoResponse, error)
-	// GetStatus is cheap: it touches no backend, and answers what the provider
-	// knows from its own recent work.
+	// GetStatus returns a state derived from the provider's recent calls. It is cheap
+	// and does not call the backend.
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
 
@@ -84,13 +84,13 @@ func (c *providerInfoClient) GetStatus(ctx context.Context, in *GetStatusRequest
 // All implementations must embed UnimplementedProviderInfoServer
 // for forward compatibility.
 //
-// ProviderInfo says what a provider is and whether it is well.
+// ProviderInfo describes a provider and its health.
 type ProviderInfoServer interface {
-	// GetInfo answers the same for the life of the process and touches no
-	// backend.
+	// GetInfo returns the same answer for the life of the process. It does not call
+	// the backend.
 	GetInfo(context.Context, *GetInfoRequest) (*GetInfoResponse, error)
-	// GetStatus is cheap: it touches no backend, and answers what the provider
-	// knows from its own recent work.
+	// GetStatus returns a state derived from the provider's recent calls. It is cheap
+	// and does not call the backend.
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedProviderInfoServer()
 }
@@ -199,31 +199,30 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SecretStore reads and writes secrets. Of its RPCs only those that a kind's
-// capabilities name are served for that kind; the others fail with
-// UNIMPLEMENTED.
+// SecretStore reads and writes secrets. For a kind of config only the RPCs of its
+// capabilities are served; the others fail with UNIMPLEMENTED.
 type SecretStoreClient interface {
-	// GetSecrets performs a batch of reads. The call as a whole fails only for
-	// what concerns all of them, such as a refused login. It has no effect and
-	// may be repeated.
+	// GetSecrets performs a batch of reads. The call fails as a whole only for a
+	// reason that concerns all of them, such as a refused login. It is safe to
+	// repeat.
 	GetSecrets(ctx context.Context, in *GetSecretsRequest, opts ...grpc.CallOption) (*GetSecretsResponse, error)
-	// FindSecrets streams the secrets that match, in no particular order, each
-	// once. A stream that ends without an error is complete.
+	// FindSecrets streams the secrets that match, each once, in no particular order.
+	// A stream that ends without an error is complete.
 	FindSecrets(ctx context.Context, in *FindSecretsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FindSecretsResponse], error)
-	// PushSecret makes a secret hold a value. It compares first and writes only
-	// a difference, so that it may be repeated; it answers FAILED_PRECONDITION
-	// for a secret that it does not own, unless asked to adopt it.
+	// PushSecret writes a value to a secret. It compares first and writes only a
+	// difference, so that it is safe to repeat. It fails with FAILED_PRECONDITION for
+	// a secret that the owner does not own, unless the request adopts it.
 	PushSecret(ctx context.Context, in *PushSecretRequest, opts ...grpc.CallOption) (*PushSecretResponse, error)
-	// DeleteSecret makes a secret absent. That it is absent already is no error;
-	// one that the provider does not own stays, with FAILED_PRECONDITION.
+	// DeleteSecret deletes a secret. A secret that does not exist is no error; for
+	// one that the owner does not own it fails with FAILED_PRECONDITION.
 	DeleteSecret(ctx context.Context, in *DeleteSecretRequest, opts ...grpc.CallOption) (*DeleteSecretResponse, error)
-	// SecretExists tells whether a secret is there.
+	// SecretExists reports whether a secret exists.
 	SecretExists(ctx context.Context, in *SecretExistsRequest, opts ...grpc.CallOption) (*SecretExistsResponse, error)
-	// Validate tells whether a config can work. It may ask the backend.
+	// Validate reports whether a config can work. It may call the backend.
 	Validate(ctx context.Context, in *ValidateRequest, opts ...grpc.CallOption) (*ValidateResponse, error)
-	// Watch streams the keys that changed, until the caller ends it. Its first
-	// answer, which names no key, says that the watch stands. It fails with
-	// UNIMPLEMENTED where the store's backend tells of no changes.
+	// Watch streams the keys that changed, until the caller cancels it. The first
+	// message has no keys: the watch is established. It fails with UNIMPLEMENTED
+	// where the store's backend does not report changes.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -327,31 +326,30 @@ type SecretStore_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedSecretStoreServer
 // for forward compatibility.
 //
-// SecretStore reads and writes secrets. Of its RPCs only those that a kind's
-// capabilities name are served for that kind; the others fail with
-// UNIMPLEMENTED.
+// SecretStore reads and writes secrets. For a kind of config only the RPCs of its
+// capabilities are served; the others fail with UNIMPLEMENTED.
 type SecretStoreServer interface {
-	// GetSecrets performs a batch of reads. The call as a whole fails only for
-	// what concerns all of them, such as a refused login. It has no effect and
-	// may be repeated.
+	// GetSecrets performs a batch of reads. The call fails as a whole only for a
+	// reason that concerns all of them, such as a refused login. It is safe to
+	// repeat.
 	GetSecrets(context.Context, *GetSecretsRequest) (*GetSecretsResponse, error)
-	// FindSecrets streams the secrets that match, in no particular order, each
-	// once. A stream that ends without an error is complete.
+	// FindSecrets streams the secrets that match, each once, in no particular order.
+	// A stream that ends without an error is complete.
 	FindSecrets(*FindSecretsRequest, grpc.ServerStreamingServer[FindSecretsResponse]) error
-	// PushSecret makes a secret hold a value. It compares first and writes only
-	// a difference, so that it may be repeated; it answers FAILED_PRECONDITION
-	// for a secret that it does not own, unless asked to adopt it.
+	// PushSecret writes a value to a secret. It compares first and writes only a
+	// difference, so that it is safe to repeat. It fails with FAILED_PRECONDITION for
+	// a secret that the owner does not own, unless the request adopts it.
 	PushSecret(context.Context, *PushSecretRequest) (*PushSecretResponse, error)
-	// DeleteSecret makes a secret absent. That it is absent already is no error;
-	// one that the provider does not own stays, with FAILED_PRECONDITION.
+	// DeleteSecret deletes a secret. A secret that does not exist is no error; for
+	// one that the owner does not own it fails with FAILED_PRECONDITION.
 	DeleteSecret(context.Context, *DeleteSecretRequest) (*DeleteSecretResponse, error)
-	// SecretExists tells whether a secret is there.
+	// SecretExists reports whether a secret exists.
 	SecretExists(context.Context, *SecretExistsRequest) (*SecretExistsResponse, error)
-	// Validate tells whether a config can work. It may ask the backend.
+	// Validate reports whether a config can work. It may call the backend.
 	Validate(context.Context, *ValidateRequest) (*ValidateResponse, error)
-	// Watch streams the keys that changed, until the caller ends it. Its first
-	// answer, which names no key, says that the watch stands. It fails with
-	// UNIMPLEMENTED where the store's backend tells of no changes.
+	// Watch streams the keys that changed, until the caller cancels it. The first
+	// message has no keys: the watch is established. It fails with UNIMPLEMENTED
+	// where the store's backend does not report changes.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedSecretStoreServer()
 }
@@ -569,14 +567,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Generator makes credentials that did not exist before.
+// Generator creates credentials that did not exist before.
 type GeneratorClient interface {
-	// Generate makes a credential. Repeated with the same idempotency key it
-	// answers the same one, or fails with ABORTED where it cannot; it never
-	// makes two.
+	// Generate creates a credential. Repeated with the same idempotency key it
+	// returns the same credential, or fails with ABORTED where it cannot; it never
+	// creates two.
 	Generate(ctx context.Context, in *GenerateRequest, opts ...grpc.CallOption) (*GenerateResponse, error)
-	// Cleanup revokes what a Generate made. It needs the recorded state and no
-	// config object, and that the credential is gone already is no error.
+	// Cleanup revokes the credential of a Generate. It needs the recorded state and
+	// no config object in the cluster. A credential that does not exist is no error.
 	Cleanup(ctx context.Context, in *CleanupRequest, opts ...grpc.CallOption) (*CleanupResponse, error)
 }
 
@@ -612,14 +610,14 @@ func (c *generatorClient) Cleanup(ctx context.Context, in *CleanupRequest, opts 
 // All implementations must embed UnimplementedGeneratorServer
 // for forward compatibility.
 //
-// Generator makes credentials that did not exist before.
+// Generator creates credentials that did not exist before.
 type GeneratorServer interface {
-	// Generate makes a credential. Repeated with the same idempotency key it
-	// answers the same one, or fails with ABORTED where it cannot; it never
-	// makes two.
+	// Generate creates a credential. Repeated with the same idempotency key it
+	// returns the same credential, or fails with ABORTED where it cannot; it never
+	// creates two.
 	Generate(context.Context, *GenerateRequest) (*GenerateResponse, error)
-	// Cleanup revokes what a Generate made. It needs the recorded state and no
-	// config object, and that the credential is gone already is no error.
+	// Cleanup revokes the credential of a Generate. It needs the recorded state and
+	// no config object in the cluster. A credential that does not exist is no error.
 	Cleanup(context.Context, *CleanupRequest) (*CleanupResponse, error)
 	mustEmbedUnimplementedGeneratorServer()
 }

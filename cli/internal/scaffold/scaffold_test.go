@@ -85,7 +85,7 @@ func TestWrite(t *testing.T) {
 
 	for _, name := range []string{
 		"go.mod", "metadata.yaml", "README.md", "CHANGELOG.md", "api/v2alpha1/acme_vault_types.go", "api/v2alpha1/zz_generated.deepcopy.go",
-		"cmd/provider-acme-vault/main.go", "store/store.go", "conformance/conformance_test.go", "conformance/target.yaml",
+		"cmd/provider-acme-vault/main.go", "store/provider.go", "store/store.go", "config/rbac.yaml", "conformance/conformance_test.go", "conformance/target.yaml",
 		"crds/provider.secretstore.external-secrets.io_acmevaults.yaml", "chart/Chart.yaml", "chart/templates/deployment.yaml",
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, name))

@@ -3,18 +3,20 @@ package store
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 
 	"github.com/external-secrets/eso/providers/fake/api/v2alpha1"
 )
 
-// Memory keeps what is pushed, by config, as long as the process lives.
-type Memory struct {
+// memory keeps what is pushed, by config, as long as the process lives.
+type memory struct {
 	mu      sync.Mutex
 	configs map[types.UID]map[string]written
 }
@@ -26,11 +28,11 @@ type written struct {
 	deleted bool
 }
 
-// NewMemory makes an empty one.
-func NewMemory() *Memory { return &Memory{configs: map[types.UID]map[string]written{}} }
+// newMemory returns an empty one.
+func newMemory() *memory { return &memory{configs: map[types.UID]map[string]written{}} }
 
-// Open makes the store of a config.
-func (m *Memory) Open(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
+// New returns the store of a config.
+func (m *memory) New(_ context.Context, _ provider.Environment, config *v2alpha1.Fake) (*Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
@@ -42,6 +44,10 @@ func (m *Memory) Open(_ context.Context, _ provider.Environment, config *v2alpha
 
 	return &Store{spec: config.Spec, memory: m, pushed: pushed}, nil
 }
+
+// owners returns how owners are stored: beside the value. A secret that the config
+// lists has none.
+func owners() ownership.Backend { return ownership.Backend{Place: "owner"} }
 
 // Push remembers a value. What the config lists has no owner.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
@@ -62,12 +68,10 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 		return provider.Pushed{Revision: revision(before)}, nil
 	}
 
-	switch {
-	case !there, owner == push.Owner, owner == "" && push.Adopt:
-	case owner == "":
-		return provider.Pushed{}, provider.NotOwned("secret %q stands in the config: adopt it, or write another key", push.Key)
-	default:
-		return provider.Pushed{}, provider.NotOwned("secret %q belongs to another owner", push.Key)
+	if there {
+		if err := owners().Check(fmt.Sprintf("secret %q", push.Key), ownership.Mark{Owner: owner}, push.Owner, push.Adopt); err != nil {
+			return provider.Pushed{}, err
+		}
 	}
 
 	value := push.Value
@@ -102,11 +106,12 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 
 	before, owner, there := s.state(deletion.Key)
 
-	switch {
-	case !there, deletion.Property != "" && !document.Has(before, deletion.Property):
+	if !there || deletion.Property != "" && !document.Has(before, deletion.Property) {
 		return false, nil
-	case owner != deletion.Owner:
-		return false, provider.NotOwned("secret %q belongs to another owner, or stands in the config", deletion.Key)
+	}
+
+	if err := owners().Check(fmt.Sprintf("secret %q", deletion.Key), ownership.Mark{Owner: owner}, deletion.Owner, false); err != nil {
+		return false, err
 	}
 
 	if deletion.Property != "" {
@@ -128,7 +133,7 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return true, nil
 }
 
-// Exists tells whether a secret, or a property of it, is there.
+// Exists reports whether a secret, or a property of it, is there.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	return document.Exists(ctx, key, property, s.fetch)
 }
@@ -146,7 +151,7 @@ func (s *Store) state(key string) (value []byte, owner string, there bool) {
 	return nil, "", false
 }
 
-// latest is what was pushed to a key last; ok tells whether anything was.
+// latest is what was pushed to a key last; ok reports whether anything was.
 func (s *Store) latest(key string) (last written, ok bool) {
 	s.memory.mu.Lock()
 	defer s.memory.mu.Unlock()

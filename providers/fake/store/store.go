@@ -19,7 +19,7 @@ import (
 // Store serves one Fake: its list, and what was pushed over it.
 type Store struct {
 	spec   v2alpha1.FakeSpec
-	memory *Memory
+	memory *memory
 	// pushed is guarded by the memory.
 	pushed map[string]written
 }
@@ -37,7 +37,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 	return document.Read(ctx, reads, s.fetch)
 }
 
-// Find gives the latest version of each secret whose key lies below the path,
+// Find returns the latest version of each secret whose key lies below the path,
 // with its labels for tags; what was pushed has none.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
 	if err := s.misbehave(ctx); err != nil {
@@ -149,7 +149,7 @@ func raw(secret *v2alpha1.FakeSecret) []byte {
 	return []byte(secret.Value)
 }
 
-// find gives the wanted version of a secret, the last one listed where version
+// find returns the wanted version of a secret, the last one listed where version
 // is empty, and whether the secret exists at all.
 func (s *Store) find(key, version string) (found *v2alpha1.FakeSecret, known bool) {
 	for i, secret := range s.spec.Data {

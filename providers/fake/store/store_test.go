@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func open(t *testing.T, spec v2alpha1.FakeSpec) *Store {
 	t.Helper()
 
-	s, err := NewMemory().Open(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: spec})
+	s, err := newMemory().New(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,9 +182,9 @@ func TestNotFoundSaysWhat(t *testing.T) {
 // What is pushed stands over the list, and a store that is made anew, as for
 // every change of the config, still knows it.
 func TestPushesAreRemembered(t *testing.T) {
-	memory := NewMemory()
+	memory := newMemory()
 	open := func() *Store {
-		s, err := memory.Open(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: v2alpha1.FakeSpec{Data: []v2alpha1.FakeSecret{{Key: "listed", Value: "old"}}}})
+		s, err := memory.New(t.Context(), provider.Environment{}, &v2alpha1.Fake{Spec: v2alpha1.FakeSpec{Data: []v2alpha1.FakeSecret{{Key: "listed", Value: "old"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -34,7 +35,7 @@ type connections struct {
 	shared map[string]*connection
 }
 
-// acquire gives the connection of a digest, which dial makes if there is none.
+// acquire returns the connection of a digest, which dial makes if there is none.
 // It must be released.
 func (c *connections) acquire(digest string, dial func() (*connection, error)) (*connection, error) {
 	c.mu.Lock()
@@ -88,7 +89,7 @@ func (c *connections) release(ctx context.Context, used *connection) error {
 	return used.login.revoke(ctx)
 }
 
-// newHTTPClient makes the client of a connection.
+// newHTTPClient returns the client of a connection.
 func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x509.CertPool, certificate *tls.Certificate) *http.Client {
 	options := backend.Options{Base: drained{newTransport(roots, certificate)}, Calls: env.Calls, Operation: operation, MaxAnswer: maxAnswer}
 	if spec.RequestsPerSecond != nil {
@@ -148,7 +149,7 @@ func operation(r *http.Request) string {
 	}
 }
 
-// newClient makes a client of Vault's library, without a token.
+// newClient returns a client of Vault's library, without a token.
 func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1.VaultSpec) (*api.Client, error) {
 	retries, interval := defaultRetries, defaultInterval
 	if env.Retry.MaxRetries != nil {
@@ -196,4 +197,32 @@ func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1
 	}
 
 	return client, nil
+}
+
+// unrepeatedKey of a context says that its requests are made once.
+type unrepeatedKey struct{}
+
+func unrepeated(ctx context.Context) context.Context {
+	return context.WithValue(ctx, unrepeatedKey{}, true)
+}
+
+// retry decides on another try. One that Vault puts off is the operator's to
+// make: it is told when, and waits without keeping anybody.
+func retry(ctx context.Context, response *http.Response, err error) (bool, error) {
+	// So is one that the store's own limit puts off.
+	if typed := (*provider.Error)(nil); errors.As(err, &typed) {
+		return false, err
+	}
+
+	if err == nil && response.StatusCode == http.StatusTooManyRequests || ctx.Value(unrepeatedKey{}) != nil {
+		return false, nil
+	}
+
+	return api.DefaultRetryPolicy(ctx, response, err)
+}
+
+// backoff doubles the interval that the store object asks for. The library's
+// own would take any time from it to the longest.
+func backoff(interval, longest time.Duration, attempt int, _ *http.Response) time.Duration {
+	return min(interval<<min(attempt, 10), longest)
 }

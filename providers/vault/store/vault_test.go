@@ -188,7 +188,7 @@ func (v *vault) refuse(name string) {
 	v.answer(name, http.StatusForbidden, `{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}`)
 }
 
-// got gives the requests of a path.
+// got returns the requests of a path.
 func (v *vault) got(name string) []request {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -204,7 +204,7 @@ func (v *vault) got(name string) []request {
 	return found
 }
 
-// last gives the latest request of a path.
+// last returns the latest request of a path.
 func (v *vault) last(t *testing.T, name string) request {
 	t.Helper()
 
@@ -253,10 +253,10 @@ type setup struct {
 	// google is the way to Google Cloud.
 	google http.RoundTripper
 	// backend that makes the stores; nil means one of its own.
-	backend *Backend
+	backend *process
 }
 
-// with gives the setup of a Kubernetes login, and what edit makes of it.
+// with returns the setup of a Kubernetes login, and what edit makes of it.
 func with(v *vault, edit ...func(*setup)) *setup {
 	s := &setup{
 		spec: v2alpha1.VaultSpec{
@@ -285,7 +285,7 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 	env := provider.Environment{References: &s.references, Retry: provider.Retry{MaxRetries: &s.retries, Interval: time.Millisecond}}
 
 	if s.backend == nil {
-		s.backend = NewBackend()
+		s.backend = newProcess()
 		s.backend.now = s.clock.Now
 		s.backend.tokenFile = s.tokenFile
 		s.backend.google = s.google
@@ -293,7 +293,7 @@ func (s *setup) try(t *testing.T) (*Store, error) {
 
 	env.OwnIdentity = s.own
 
-	store, err := s.backend.Open(t.Context(), env, &v2alpha1.Vault{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: s.spec})
+	store, err := s.backend.New(t.Context(), env, &v2alpha1.Vault{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: s.spec})
 	if err == nil {
 		t.Cleanup(func() { _ = store.Close(context.Background()) })
 	}
@@ -329,7 +329,7 @@ func reads(t *testing.T, s *Store, why string) {
 	}
 }
 
-// errorOf gives an error that must be there and must not quote the canary.
+// errorOf returns an error that must be there and must not quote the canary.
 func errorOf(t *testing.T, err error) *provider.Error {
 	t.Helper()
 

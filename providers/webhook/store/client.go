@@ -146,7 +146,7 @@ func (c *client) once(ctx context.Context, call *call) (*answer, error) {
 	return &answer{status: response.StatusCode, header: response.Header, body: content}, nil
 }
 
-// absent tells whether an answer says that there is no such secret.
+// absent reports whether an answer says that there is no such secret.
 func (c *client) absent(status int) bool {
 	return slices.Contains(c.notFound, status)
 }

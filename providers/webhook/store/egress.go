@@ -14,9 +14,9 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Egress is where stores may connect to, which whoever runs the provider
+// egressPolicy is where stores may connect to, which whoever runs the provider
 // decides. The zero value allows public addresses only, and no proxy.
-type Egress struct {
+type egressPolicy struct {
 	// Networks that may be reached although they are not public.
 	Networks []netip.Prefix
 	// Proxy takes the proxies that the environment names. A proxy then resolves
@@ -24,8 +24,8 @@ type Egress struct {
 	Proxy bool
 }
 
-// Register adds the flags.
-func (e *Egress) Register(flags *flag.FlagSet) {
+// register adds the flags.
+func (e *egressPolicy) register(flags *flag.FlagSet) {
 	flags.Func("allow-network", "network, as in 10.1.0.0/16, that stores may reach although it is not public; repeat for more; every user of a Webhook can then send requests there", func(s string) error {
 		network, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -47,8 +47,8 @@ func (e *addressError) Error() string {
 	return "leads to " + e.kind + " address, which this provider does not connect to: whoever runs it allows networks by --allow-network"
 }
 
-// check tells whether an address may be reached.
-func (e *Egress) check(address netip.Addr) error {
+// check reports whether an address may be reached.
+func (e *egressPolicy) check(address netip.Addr) error {
 	plain := address.Unmap().WithZone("")
 
 	for _, network := range e.Networks {
@@ -130,7 +130,7 @@ func reserved6() map[string]string {
 
 // control is called with each address that is about to be dialled, after names
 // are resolved: a name that leads elsewhere at the second look does not help.
-func (e *Egress) control(_, address string, _ syscall.RawConn) error {
+func (e *egressPolicy) control(_, address string, _ syscall.RawConn) error {
 	parsed, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return &addressError{kind: "an unknown"}
@@ -141,7 +141,7 @@ func (e *Egress) control(_, address string, _ syscall.RawConn) error {
 
 // checkHost refuses a host that is an address and may not be reached, before
 // anything is dialled.
-func (e *Egress) checkHost(u *url.URL) error {
+func (e *egressPolicy) checkHost(u *url.URL) error {
 	address, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
 		return nil //nolint:nilerr // a name is judged when it is resolved
@@ -151,7 +151,7 @@ func (e *Egress) checkHost(u *url.URL) error {
 }
 
 // transport connects to where it is allowed to.
-func (e *Egress) transport() *http.Transport {
+func (e *egressPolicy) transport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: e.control}
 
 	transport := &http.Transport{

@@ -79,7 +79,7 @@ func TestAddresses(t *testing.T) {
 		{"2001:db8::1", "a reserved"},
 		{"100::1", "a reserved"},
 	} {
-		egress := &Egress{}
+		egress := &egressPolicy{}
 
 		err := egress.control("tcp", netip.AddrPortFrom(netip.MustParseAddr(c.address), 443).String(), nil)
 		if c.kind == "" {
@@ -96,17 +96,17 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 
-	if err := (&Egress{}).control("tcp", "no-address", nil); err == nil {
+	if err := (&egressPolicy{}).control("tcp", "no-address", nil); err == nil {
 		t.Error("what is no address is dialled")
 	}
 }
 
 func TestAllowedNetworks(t *testing.T) {
-	var egress Egress
+	var egress egressPolicy
 
 	flags := flag.NewFlagSet("provider", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	egress.Register(flags)
+	egress.register(flags)
 
 	if err := flags.Parse([]string{"--allow-network=10.1.2.3/16", "--allow-network", "fd00::/8"}); err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestNamesAreJudgedWhenDialled(t *testing.T) {
 	server := serve(t, func(http.ResponseWriter, *http.Request) {})
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(server.URL, "http://"))
 
-	s, err := (&Egress{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: "http://localhost:" + port + "/{{ .remoteRef.key }}"}})
+	s, err := (&egressPolicy{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: "http://localhost:" + port + "/{{ .remoteRef.key }}"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,11 +162,11 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if transport := (&Egress{}).transport(); transport.Proxy != nil {
+	if transport := (&egressPolicy{}).transport(); transport.Proxy != nil {
 		t.Error("a proxy is used without the flag")
 	}
 
-	if transport := (&Egress{Proxy: true}).transport(); transport.Proxy == nil {
+	if transport := (&egressPolicy{Proxy: true}).transport(); transport.Proxy == nil {
 		t.Error("the flag does nothing")
 	} else if _, err := transport.Proxy(request); err != nil {
 		t.Error(err)
@@ -175,7 +175,7 @@ func TestProxyOfTheEnvironment(t *testing.T) {
 
 // A connection that is dropped without a word is found by pings.
 func TestConnectionsArePinged(t *testing.T) {
-	transport := (&Egress{}).transport()
+	transport := (&egressPolicy{}).transport()
 	want := &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
 
 	if diff := cmp.Diff(want, transport.HTTP2); diff != "" || !transport.ForceAttemptHTTP2 {

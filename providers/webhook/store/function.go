@@ -113,7 +113,7 @@ func decode(s string) (string, error) {
 	return string(raw), nil
 }
 
-// quote gives a text as one of JSON, with its quotes.
+// quote returns a text as one of JSON, with its quotes.
 func (b bound) quote(s string) (string, error) {
 	if !utf8.ValidString(s) {
 		return "", errors.New("the text is not UTF-8, and JSON holds nothing else: use b64enc")

@@ -74,7 +74,7 @@ func newDomain(t *testing.T, schemes []string, handle http.HandlerFunc) *domain 
 	return d
 }
 
-// login answers what belongs to a login, and tells whether the connection is
+// login answers what belongs to a login, and reports whether the connection is
 // logged in.
 func (d *domain) login(w http.ResponseWriter, r *http.Request) bool {
 	c, _ := r.Context().Value(connectionKey{}).(*connection)

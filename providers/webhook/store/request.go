@@ -69,7 +69,7 @@ type section struct {
 // header is a header's template and the field that it stands in.
 type header struct{ field, source string }
 
-// headersOf gives headers by their canonical names.
+// headersOf returns headers by their canonical names.
 func headersOf(field string, templates map[string]v2alpha1.HeaderTemplate, into map[string]header) error {
 	here := map[string]bool{}
 
@@ -146,7 +146,7 @@ func (e *endpoint) texts() []*text {
 // host.
 var beginning = regexp.MustCompile(`^https?://[^/?#\\\s]+[/?#]`)
 
-// origin gives scheme and host of a template, which no value may have a part
+// origin returns scheme and host of a template, which no value may have a part
 // in.
 func origin(address *text) (*url.URL, error) {
 	start := address.prefix()

@@ -44,7 +44,7 @@ func shapes() []string {
 func leadsHome(t *testing.T, shape, key, property string) {
 	t.Helper()
 
-	s, err := (&Egress{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: shape}})
+	s, err := (&egressPolicy{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: shape}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func FuzzConfig(f *testing.F) {
 
 // What leads to another host is refused even if a template should make it.
 func TestLocate(t *testing.T) {
-	s, err := (&Egress{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: "https://api.example.com/"}})
+	s, err := (&egressPolicy{}).New(t.Context(), environment(), &v2alpha1.Webhook{Spec: v2alpha1.WebhookSpec{URL: "https://api.example.com/"}})
 	if err != nil {
 		t.Fatal(err)
 	}

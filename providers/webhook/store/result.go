@@ -48,10 +48,10 @@ func parseResult(source string) (*result, error) {
 	return r, nil
 }
 
-// uses tells whether the path names a value.
+// uses reports whether the path names a value.
 func (r *result) uses(name string) bool { return r != nil && r.text.uses[name] }
 
-// find gives what the path leads to: a string as its text, null as nothing, and
+// find returns what the path leads to: a string as its text, null as nothing, and
 // anything else as it stands in the answer.
 func (r *result) find(wanted values, raw []byte, data map[string]any) ([]byte, error) {
 	if r == nil {
@@ -119,7 +119,7 @@ func (r *result) absent(wanted values, path jp.Expr, tree any) error {
 	}
 }
 
-// looked tells whether a part of a path has looked through a node for something.
+// looked reports whether a part of a path has looked through a node for something.
 func (r *result) looked(wanted values, path jp.Expr, at int, node any) bool {
 	object, _ := node.(*ordered)
 	list, _ := node.([]any)
@@ -146,7 +146,7 @@ func (r *result) looked(wanted values, path jp.Expr, at int, node any) bool {
 	return false
 }
 
-// nodeAt gives the node that names and indexes lead to.
+// nodeAt returns the node that names and indexes lead to.
 func nodeAt(node any, at jp.Expr) any {
 	for _, part := range at {
 		node, _ = childOf(node, part)
@@ -155,7 +155,7 @@ func nodeAt(node any, at jp.Expr) any {
 	return node
 }
 
-// searches tells whether a path looks for something, and so may find nothing.
+// searches reports whether a path looks for something, and so may find nothing.
 func searches(path jp.Expr) bool {
 	for _, part := range path {
 		switch part.(type) {
@@ -252,7 +252,7 @@ func plainForm(form *jp.Form) error {
 	return nil
 }
 
-// search gives the first part that a path leads to. What the library cannot
+// search returns the first part that a path leads to. What the library cannot
 // compare it panics at.
 func search(path jp.Expr, tree any) (found jp.Expr, ok bool, err error) {
 	defer func() {
@@ -266,7 +266,7 @@ func search(path jp.Expr, tree any) (found jp.Expr, ok bool, err error) {
 	return found, ok, nil
 }
 
-// first gives the first part that a path leads to, in the order of the text, by
+// first returns the first part that a path leads to, in the order of the text, by
 // the names and indexes that lead there. The library itself finds them in any
 // order.
 func first(path jp.Expr, node any, at jp.Expr) (jp.Expr, bool) {
@@ -305,7 +305,7 @@ func first(path jp.Expr, node any, at jp.Expr) (jp.Expr, bool) {
 	}
 }
 
-// childOf gives the child at a name or an index, which counts from the end
+// childOf returns the child at a name or an index, which counts from the end
 // where it is negative.
 func childOf(node any, part jp.Frag) (child any, ok bool) {
 	switch part := part.(type) {
@@ -358,7 +358,7 @@ type ordered struct {
 
 var _ jp.Keyed = (*ordered)(nil)
 
-// ValueForKey gives the value of a key.
+// ValueForKey returns the value of a key.
 func (o *ordered) ValueForKey(key string) (any, bool) {
 	value, ok := o.values[key]
 
@@ -377,7 +377,7 @@ func (o *ordered) SetValueForKey(key string, value any) {
 // RemoveValueForKey removes a key.
 func (o *ordered) RemoveValueForKey(key string) { delete(o.values, key) }
 
-// Keys gives the keys in order.
+// Keys returns the keys in order.
 func (o *ordered) Keys() []string { return o.keys }
 
 // decodeOrdered reads JSON.
@@ -441,7 +441,7 @@ func value(decoder *json.Decoder, depth int) (any, error) {
 	}
 }
 
-// follow gives the text at the end of a path of names and indexes. The tree
+// follow returns the text at the end of a path of names and indexes. The tree
 // that was searched has lost how numbers are written.
 func follow(raw []byte, path jp.Expr) ([]byte, error) {
 	for _, part := range path {

@@ -49,9 +49,9 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// New makes the store of a config. It checks all templates, and asks the API
+// New returns the store of a config. It checks all templates, and asks the API
 // nothing.
-func (e *Egress) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
+func (e *egressPolicy) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
 	spec := &config.Spec
 
 	s := &Store{locks: newLocks(), ownerHeader: spec.OwnerHeader, single: map[string]string{}, secrets: map[string]map[string]string{}}
@@ -272,7 +272,7 @@ func (s *Store) all() []*endpoint {
 }
 
 // settle finds out what can be told of an endpoint before it is used.
-func (s *Store) settle(e *Egress, endpoint *endpoint) error {
+func (s *Store) settle(e *egressPolicy, endpoint *endpoint) error {
 	field := endpoint.url.field
 
 	if err := e.checkHost(endpoint.origin); err != nil {
@@ -441,7 +441,7 @@ func (s *Store) reading(key, property, version string, metadata bool) (*call, er
 	return s.read.render(s.data(values{key: key, property: property, version: version}))
 }
 
-// perProperty tells whether the config itself leads to single properties.
+// perProperty reports whether the config itself leads to single properties.
 func (s *Store) perProperty() bool { return s.read.uses[nameProperty] || s.result.uses(nameProperty) }
 
 // answer answers one read out of the answer to its request.

@@ -76,8 +76,8 @@ func secret(name, key string) v2alpha1.WebhookSecret {
 }
 
 // loopback lets a store reach the servers of tests.
-func loopback() *Egress {
-	return &Egress{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
+func loopback() *egressPolicy {
+	return &egressPolicy{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}}
 }
 
 func environment() provider.Environment {

@@ -76,7 +76,7 @@ func parseText(field, source string, known vocabulary, most bound, escape bool) 
 	return t, nil
 }
 
-// literal tells whether the template always makes the same text, and gives it.
+// literal reports whether the template always makes the same text, and gives it.
 func (t *text) literal() (string, bool) {
 	if t.parsed.Tree == nil || t.parsed.Root == nil {
 		return "", true
@@ -109,7 +109,7 @@ func (t *text) prefix() string {
 	return ""
 }
 
-// constant tells whether nothing but the config decides what the template
+// constant reports whether nothing but the config decides what the template
 // makes.
 func (t *text) constant() bool {
 	for used := range t.uses {

@@ -9,6 +9,7 @@ import (
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 	"github.com/external-secrets/eso/sdk/document"
+	"github.com/external-secrets/eso/sdk/ownership"
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
@@ -56,20 +57,20 @@ func (s *Store) look(ctx context.Context, key, property string) (current, error)
 	return current{secret: true, found: true, raw: raw, revision: got.etag, owner: got.owner}, nil
 }
 
-// owned refuses what is not the owner's, as far as the API says whose it is.
-func (s *Store) owned(now current, owner string, adopt bool) error {
-	switch {
-	case s.ownerHeader == "" || !now.secret:
-		return nil
-	case now.owner == owner:
-		return nil
-	case now.owner != "":
-		return provider.NotOwned("it carries the mark of another owner (header %s)", s.ownerHeader)
-	case !adopt:
-		return provider.NotOwned("it carries no mark of an owner (header %s), and was not to be adopted", s.ownerHeader)
-	default:
+// owners returns how owners are stored: where the API returns a header with them.
+// The config names the header, which may hold something else.
+func (s *Store) owners() ownership.Backend {
+	return ownership.Backend{Place: "header " + s.ownerHeader, Private: true}
+}
+
+// checkOwner returns an error unless an owner may write the secret, as far as the
+// API returns owners.
+func (s *Store) checkOwner(now current, owner string, adopt bool) error {
+	if s.ownerHeader == "" || !now.secret {
 		return nil
 	}
+
+	return s.owners().Check("it", ownership.Mark{Owner: now.owner}, owner, adopt)
 }
 
 // Push reads, compares, and writes a difference.
@@ -128,11 +129,11 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 		return false, nil
 	}
 
-	if err := s.owned(now, push.Owner, push.Adopt); err != nil {
+	if err := s.checkOwner(now, push.Owner, push.Adopt); err != nil {
 		return false, err
 	}
 
-	if same && (s.ownerHeader == "" || now.owner == push.Owner) {
+	if same && (s.ownerHeader == "" || s.owners().Owns(ownership.Mark{Owner: now.owner}, push.Owner)) {
 		return false, nil
 	}
 
@@ -149,7 +150,7 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 	})
 }
 
-// compare tells whether what is to be written is there, and whether it is the
+// compare reports whether what is to be written is there, and whether it is the
 // same.
 func (s *Store) compare(ctx context.Context, now current, push provider.Push) (there, same bool, err error) {
 	switch {
@@ -230,7 +231,7 @@ func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, err
 			return false, nil
 		}
 
-		if err := s.owned(now, deletion.Owner, false); err != nil {
+		if err := s.checkOwner(now, deletion.Owner, false); err != nil {
 			return false, err
 		}
 

@@ -15,7 +15,7 @@ import (
 	"regexp"
 	"syscall"
 
-	"github.com/external-secrets/eso/sdk/conformance"
+	"github.com/external-secrets/eso/sdk/internal/kit"
 )
 
 // Stamped by the linker.
@@ -116,40 +116,40 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 }
 
 func list(w io.Writer) {
-	for _, test := range conformance.Tests() {
+	for _, test := range kit.Tests() {
 		fmt.Fprintf(w, "%s\n    %s\n", test.ID, test.Why)
 	}
 }
 
-func test(ctx context.Context, given arguments, args []string, file string, stdout io.Writer) (_ conformance.Report, err error) {
-	options := conformance.Options{Progress: stdout, CommandLine: append([]string{"provider-conformance"}, args...), Version: version}
+func test(ctx context.Context, given arguments, args []string, file string, stdout io.Writer) (_ kit.Report, err error) {
+	options := kit.Options{Progress: stdout, CommandLine: append([]string{"provider-conformance"}, args...), Version: version}
 
 	if given.only != "" {
 		if options.Only, err = regexp.Compile(given.only); err != nil {
-			return conformance.Report{}, fmt.Errorf("--run: %w", err)
+			return kit.Report{}, fmt.Errorf("--run: %w", err)
 		}
 	}
 
-	target, err := conformance.Load(file)
+	target, err := kit.Load(file)
 	if err != nil {
-		return conformance.Report{}, err
+		return kit.Report{}, err
 	}
 
 	if given.output != "" {
 		output, err := os.OpenFile(filepath.Clean(given.output), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 		if err != nil {
-			return conformance.Report{}, fmt.Errorf("--provider-output: %w", err)
+			return kit.Report{}, fmt.Errorf("--provider-output: %w", err)
 		}
 		defer output.Close()
 
 		options.Output = output
 	}
 
-	return conformance.Run(ctx, target, options)
+	return kit.Run(ctx, target, options)
 }
 
 // write writes the reports that were asked for.
-func (given arguments) write(report conformance.Report) error {
+func (given arguments) write(report kit.Report) error {
 	if given.asJSON != "" {
 		text, err := json.MarshalIndent(report, "", "  ")
 		if err != nil {

@@ -17,7 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
-	"github.com/external-secrets/eso/sdk/conformance"
+	"github.com/external-secrets/eso/sdk/internal/kit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,8 +117,8 @@ func TestReports(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var report conformance.Report
-	if err := json.Unmarshal(text, &report); err != nil || report.Provider.Name != "memory" || report.ReportVersion != conformance.ReportVersion || len(report.Tests) != 4 {
+	var report kit.Report
+	if err := json.Unmarshal(text, &report); err != nil || report.Provider.Name != "memory" || report.ReportVersion != kit.ReportVersion || len(report.Tests) != 4 {
 		t.Errorf("the JSON report: %v, %+v", err, report)
 	}
 

@@ -65,7 +65,7 @@ type verdict struct {
 	ends    time.Time
 }
 
-// New makes a verifier.
+// New returns a verifier.
 func New(options Options) *Verifier {
 	if options.Now == nil {
 		options.Now = time.Now
@@ -134,7 +134,7 @@ func (v *Verifier) account(ctx context.Context, token string) (types.NamespacedN
 	}
 }
 
-// verdict gives the verdict on a token by its digest, and whether the caller has
+// verdict returns the verdict on a token by its digest, and whether the caller has
 // to fill it.
 func (v *Verifier) verdict(digest [sha256.Size]byte) (*verdict, bool) {
 	v.mu.Lock()

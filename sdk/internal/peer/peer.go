@@ -47,7 +47,7 @@ func (s *security) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "peer-uid"}
 }
 
-// Clone gives equal credentials.
+// Clone returns equal credentials.
 func (s *security) Clone() credentials.TransportCredentials { return &security{s.uid} }
 
 // OverrideServerName is refused: there is none.

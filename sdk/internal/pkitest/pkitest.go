@@ -43,7 +43,7 @@ type Pair struct {
 	Certificate tls.Certificate
 }
 
-// New makes an authority.
+// New returns an authority.
 func New(t testing.TB, name string) *CA {
 	t.Helper()
 

@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,52 +15,59 @@ import (
 	"google.golang.org/grpc/codes"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+	"github.com/external-secrets/eso/sdk/internal/kind"
+	"github.com/external-secrets/eso/sdk/internal/resolver"
 	"github.com/external-secrets/eso/sdk/provider"
-	"github.com/external-secrets/eso/sdk/resolver"
 )
 
 const (
-	// makeTimeout bounds the making of a store, which callers share and no
-	// single one of them may cancel.
-	makeTimeout = 30 * time.Second
-	// closeTimeout bounds the closing of one.
+	// constructTimeout bounds the construction of an instance, which concurrent
+	// callers share and no single one of them may cancel.
+	constructTimeout = 30 * time.Second
+	// closeTimeout bounds the closing of an instance.
 	closeTimeout = 10 * time.Second
-	// outdatedWait is how long a config at the wanted generation is waited
-	// for: the operator may have seen it on another API server.
+	// outdatedWait is how long to wait for a config at the requested generation:
+	// the operator may have read it from another API server.
 	outdatedWait = 2 * time.Second
-	// sweeps of unused stores are made in the time that one is kept.
-	sweeps = 10
-	// outdatedPoll is the pause between two looks.
+	// outdatedPoll is the pause between two reads of such a config.
 	outdatedPoll = 100 * time.Millisecond
+	// sweeps is how often unused instances are looked for within Options.Idle.
+	sweeps = 10
+	// maxSnapshotBytes bounds a config snapshot.
+	maxSnapshotBytes = 256 << 10
 )
 
 // Options of Sessions. Zero values mean the defaults.
 type Options struct {
-	// Recheck is how long a store is used before what it refers to is looked
-	// at again. Default one minute.
+	// Recheck is how long an instance is used before the objects that its config
+	// refers to are read again. Default one minute.
 	Recheck time.Duration
-	// Idle is how long an unused store is kept. Default 30 minutes.
+	// Idle is how long an unused instance is kept. Default 30 minutes.
 	Idle time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log gets a line where a store cannot be closed.
+	// Log gets a line where an instance cannot be closed.
 	Log *slog.Logger
-	// Calls counts what stores call; nil counts nothing.
+	// Calls counts the calls of backends; nil counts nothing.
 	Calls provider.Calls
-	// APIServer is told to stores.
+	// APIServer is passed to instances.
 	APIServer provider.APIServer
 	// OwnIdentity lists the namespaces whose configs may use the identity of the
 	// process; "*" stands for all. Default none.
 	OwnIdentity []string
 }
 
-// Sessions keeps the stores of a provider process.
+// definition of a kind of provider config.
+type definition = kind.Definition[provider.Environment]
+
+// Sessions keeps the instances, stores and generators, of a provider process.
 type Sessions struct {
 	client  client.Client
-	kinds   map[schema.GroupVersionKind]provider.Kind
+	kinds   map[schema.GroupVersionKind]definition
 	options Options
 
 	mu      sync.Mutex
@@ -66,12 +75,12 @@ type Sessions struct {
 	swept   time.Time
 	closed  bool
 	closing sync.WaitGroup
-	// ended ends the sweeping.
+	// ended is closed when Sessions is closed, to stop the sweeps.
 	ended chan struct{}
 }
 
-// key says whose store it is. The uid stands for the config's name, so that a
-// config that is deleted and made again is another one.
+// key identifies an instance. It contains the config's uid, so that a config that
+// is deleted and created again is another one.
 type key struct {
 	gvk        schema.GroupVersionKind
 	namespace  string
@@ -80,12 +89,14 @@ type key struct {
 	auth       string
 	maxRetries int
 	interval   time.Duration
+	// snapshot is the digest of the config snapshot; zero for the live config.
+	snapshot [sha256.Size]byte
 }
 
-// entry is one store and its use.
+// entry is one instance and its use.
 type entry struct {
 	ready      chan struct{}
-	store      provider.Store
+	instance   kind.Instance
 	references *resolver.Resolver
 	generation int64
 	err        error
@@ -98,11 +109,12 @@ type entry struct {
 	ended chan struct{}
 }
 
-// Session is one call's use of a store.
+// Session is one call's use of an instance.
 type Session struct {
-	// Store to call; valid until Release.
-	Store provider.Store
-	// Fresh says that the store was made for this very call.
+	// Instance to call, a provider.Store or provider.Generator; valid until
+	// Release.
+	Instance kind.Instance
+	// Fresh reports whether the instance was constructed for this call.
 	Fresh bool
 
 	sessions *Sessions
@@ -110,8 +122,8 @@ type Session struct {
 	entry    *entry
 }
 
-// New keeps the stores of the given kinds, whose configs and references are
-// read with c.
+// New returns sessions of the given kinds, whose configs and references are read
+// with c.
 func New(c client.Client, kinds []provider.Kind, options Options) *Sessions {
 	if options.Recheck == 0 {
 		options.Recheck = time.Minute
@@ -129,9 +141,9 @@ func New(c client.Client, kinds []provider.Kind, options Options) *Sessions {
 		options.Log = slog.New(slog.DiscardHandler)
 	}
 
-	s := &Sessions{client: c, kinds: map[schema.GroupVersionKind]provider.Kind{}, options: options, entries: map[key]*entry{}, ended: make(chan struct{})}
-	for _, kind := range kinds {
-		s.kinds[kind.GroupVersionKind()] = kind
+	s := &Sessions{client: c, kinds: map[schema.GroupVersionKind]definition{}, options: options, entries: map[key]*entry{}, ended: make(chan struct{})}
+	for _, k := range kinds {
+		s.kinds[k.Definition().GroupVersionKind] = k.Definition()
 	}
 
 	go s.sweep()
@@ -139,8 +151,8 @@ func New(c client.Client, kinds []provider.Kind, options Options) *Sessions {
 	return s
 }
 
-// sweep discards unused stores also where no call comes any more: a login that
-// nobody uses is to end.
+// sweep discards unused instances also while there are no calls, so that their
+// logins are revoked.
 func (s *Sessions) sweep() {
 	ticker := time.NewTicker(s.options.Idle / sweeps)
 	defer ticker.Stop()
@@ -157,18 +169,33 @@ func (s *Sessions) sweep() {
 	}
 }
 
-// Acquire gives the store for a call, whose context has been checked. Release
-// it when the call is over.
+// Acquire returns the instance for a call, whose context has been checked, and
+// constructs it where there is none. Call Release when the call is over.
 func (s *Sessions) Acquire(ctx context.Context, call *pb.CallContext) (*Session, error) {
+	return s.AcquireSnapshot(ctx, call, nil)
+}
+
+// AcquireSnapshot is Acquire with a recorded config object, as JSON, in place of
+// the one in the cluster, which need not exist. Its name, namespace and uid are
+// those of the call. An empty snapshot means the config in the cluster.
+func (s *Sessions) AcquireSnapshot(ctx context.Context, call *pb.CallContext, snapshot []byte) (*Session, error) {
 	gvk := schema.FromAPIVersionAndKind(call.GetConfig().GetApiVersion(), call.GetConfig().GetKind())
 
-	kind, ok := s.kinds[gvk]
+	served, ok := s.kinds[gvk]
 	if !ok {
 		return nil, provider.InvalidConfig("this provider does not serve %s of %s", gvk.Kind, gvk.GroupVersion())
 	}
 
+	if len(snapshot) > maxSnapshotBytes {
+		return nil, provider.InvalidRequest("the config snapshot has %d bytes, more than %d", len(snapshot), maxSnapshotBytes)
+	}
+
 	k, retry := keyOf(gvk, call)
 	wanted := call.GetConfig().GetGeneration()
+
+	if len(snapshot) > 0 {
+		k.snapshot, wanted = sha256.Sum256(snapshot), 0
+	}
 
 	for {
 		e, fresh, err := s.entry(k, wanted)
@@ -177,7 +204,7 @@ func (s *Sessions) Acquire(ctx context.Context, call *pb.CallContext) (*Session,
 		}
 
 		if fresh {
-			go s.fill(context.WithoutCancel(ctx), kind, k, retry, wanted, e)
+			go s.fill(context.WithoutCancel(ctx), construction{kind: served, key: k, retry: retry, wanted: wanted, snapshot: snapshot}, e)
 		}
 
 		select {
@@ -201,22 +228,22 @@ func (s *Sessions) Acquire(ctx context.Context, call *pb.CallContext) (*Session,
 			continue
 		}
 
-		return &Session{Store: e.store, Fresh: fresh, sessions: s, key: k, entry: e}, nil
+		return &Session{Instance: e.instance, Fresh: fresh, sessions: s, key: k, entry: e}, nil
 	}
 }
 
-// Release ends a call's use of the store.
+// Release ends a call's use of the instance.
 func (u *Session) Release() { u.sessions.release(u.entry) }
 
-// Discard makes later calls use another store, for example because the
+// Discard makes later calls use another instance, for example because the
 // backend no longer accepts this one's login.
 func (u *Session) Discard() { u.sessions.discard(u.key, u.entry) }
 
-// Ended is closed when the store is no longer the one to use: its config or what
-// that refers to has changed, or it was discarded. A use that lasts should end.
+// Ended is closed when the instance is discarded: its config or an object that it
+// refers to has changed, or Discard was called. A long use should then end.
 func (u *Session) Ended() <-chan struct{} { return u.entry.ended }
 
-// Len is how many stores are kept.
+// Len returns the number of instances that are kept.
 func (s *Sessions) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,8 +251,8 @@ func (s *Sessions) Len() int {
 	return len(s.entries)
 }
 
-// Close closes every store, once its calls are over, and waits for that until
-// ctx ends. Later calls of Acquire fail.
+// Close closes every instance, once its calls are over, and waits for that until
+// ctx is done. Later calls of Acquire fail.
 func (s *Sessions) Close(ctx context.Context) error {
 	s.mu.Lock()
 
@@ -274,8 +301,8 @@ func keyOf(gvk schema.GroupVersionKind, call *pb.CallContext) (key, provider.Ret
 	return k, retry
 }
 
-// entry gives the entry to use, counted as used, and whether the caller has to
-// fill it.
+// entry returns the entry to use, with this use counted, and whether the caller
+// has to fill it.
 func (s *Sessions) entry(k key, wanted int64) (*entry, bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,7 +325,7 @@ func (s *Sessions) entry(k key, wanted int64) (*entry, bool, error) {
 		s.discardLocked(k, e)
 	}
 
-	// Until it is filled the entry claims the wanted generation, so that calls
+	// Until it is filled the entry has the requested generation, so that calls
 	// of the same generation wait for it.
 	e := &entry{ready: make(chan struct{}), ended: make(chan struct{}), generation: wanted, users: 1, used: now, checked: now}
 	s.entries[k] = e
@@ -307,55 +334,64 @@ func (s *Sessions) entry(k key, wanted int64) (*entry, bool, error) {
 	return e, true, nil
 }
 
-// fill makes an entry's store. One that cannot be made is discarded before
-// anybody hears of it, so that the next call tries again.
-func (s *Sessions) fill(ctx context.Context, kind provider.Kind, k key, retry provider.Retry, wanted int64, e *entry) {
-	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
+// construction is what an instance is constructed from.
+type construction struct {
+	kind     definition
+	key      key
+	retry    provider.Retry
+	wanted   int64
+	snapshot []byte
+}
+
+// fill constructs an entry's instance. Where that fails the entry is discarded
+// before any caller sees the error, so that the next call tries again.
+func (s *Sessions) fill(ctx context.Context, c construction, e *entry) {
+	ctx, cancel := context.WithTimeout(ctx, constructTimeout)
 	defer cancel()
 	defer close(e.ready)
 
-	references := resolver.New(s.client, k.auth)
-	store, generation, err := s.construct(ctx, kind, k, provider.Environment{
-		References: references, Retry: retry, APIServer: s.options.APIServer, Calls: s.options.Calls,
-		OwnIdentity: slices.Contains(s.options.OwnIdentity, k.namespace) || slices.Contains(s.options.OwnIdentity, "*"),
-	}, wanted)
+	references := resolver.New(s.client, c.key.auth)
+	instance, generation, err := s.construct(ctx, c, provider.Environment{
+		References: references, Retry: c.retry, APIServer: s.options.APIServer, Calls: s.options.Calls,
+		OwnIdentity: slices.Contains(s.options.OwnIdentity, c.key.namespace) || slices.Contains(s.options.OwnIdentity, "*"),
+	})
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
 	if err != nil {
 		e.err = err
-		s.discardLocked(k, e)
+		s.discardLocked(c.key, e)
 
 		return
 	}
 
-	e.store, e.references = store, references
+	e.instance, e.references = instance, references
 	e.generation = max(e.generation, generation)
 }
 
-// construct makes a store and tells the generation of its config. In this
-// goroutine nobody else would keep a panic from ending the process.
-func (s *Sessions) construct(ctx context.Context, kind provider.Kind, k key, env provider.Environment, wanted int64) (store provider.Store, generation int64, err error) {
+// construct returns a new instance and the generation of its config. It runs in a
+// goroutine of its own, where it has to recover from a panic itself.
+func (s *Sessions) construct(ctx context.Context, c construction, env provider.Environment) (instance kind.Instance, generation int64, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			s.panicked("making a store", panicked)
+			s.panicked("constructing a store", panicked)
 
 			err = &provider.Error{
 				Code: codes.Internal, Reason: pb.ReasonInternal, StoreScope: true,
-				Message: "the provider has a defect: it panicked when it made a store; its log says where",
+				Message: "the provider has a defect: it panicked while it constructed a store; its log names the place",
 			}
 		}
 	}()
 
-	config, err := s.config(ctx, kind, k, wanted)
+	config, err := s.config(ctx, c)
 	if err != nil {
 		return nil, 0, err
 	}
 
-	store, err = kind.NewStore(ctx, env, config)
+	instance, err = c.kind.New(ctx, env, config)
 
-	return store, config.GetGeneration(), err
+	return instance, config.GetGeneration(), err
 }
 
 // panicked logs a panic's type and place. Its text may hold a credential.
@@ -363,12 +399,19 @@ func (s *Sessions) panicked(doing string, panicked any) {
 	s.options.Log.Error("panic", "doing", doing, "type", fmt.Sprintf("%T", panicked), "stack", string(debug.Stack()))
 }
 
-// config reads the config object, at the wanted generation or a later one.
-func (s *Sessions) config(ctx context.Context, kind provider.Kind, k key, wanted int64) (client.Object, error) {
+// config returns the config object of the snapshot, or reads it, at the requested
+// generation or a later one.
+func (s *Sessions) config(ctx context.Context, c construction) (client.Object, error) {
+	k := c.key
+
+	if len(c.snapshot) > 0 {
+		return decodeSnapshot(c)
+	}
+
 	deadline := s.options.Now().Add(outdatedWait)
 
 	for {
-		config := kind.NewConfig()
+		config := c.kind.NewConfig()
 		if err := s.client.Get(ctx, client.ObjectKey{Namespace: k.namespace, Name: k.name}, config); err != nil {
 			return nil, unread(k, err)
 		}
@@ -376,10 +419,10 @@ func (s *Sessions) config(ctx context.Context, kind provider.Kind, k key, wanted
 		switch {
 		case k.uid != "" && string(config.GetUID()) != k.uid:
 			return nil, outdated("%s %q in namespace %q is another object than the one that the call names", k.gvk.Kind, k.name, k.namespace)
-		case config.GetGeneration() >= wanted:
+		case config.GetGeneration() >= c.wanted:
 			return config, nil
 		case s.options.Now().After(deadline):
-			return nil, outdated("%s %q in namespace %q is seen at generation %d, the call wants %d", k.gvk.Kind, k.name, k.namespace, config.GetGeneration(), wanted)
+			return nil, outdated("%s %q in namespace %q is seen at generation %d, the call wants %d", k.gvk.Kind, k.name, k.namespace, config.GetGeneration(), c.wanted)
 		}
 
 		select {
@@ -388,6 +431,25 @@ func (s *Sessions) config(ctx context.Context, kind provider.Kind, k key, wanted
 			return nil, provider.AsError(ctx.Err())
 		}
 	}
+}
+
+// decodeSnapshot decodes a config snapshot. The identity of the object is the
+// call's, which has been checked: a snapshot cannot lead to another namespace.
+func decodeSnapshot(c construction) (client.Object, error) {
+	config := c.kind.NewConfig()
+	if err := json.Unmarshal(c.snapshot, config); err != nil {
+		return nil, provider.InvalidRequest("cannot decode the config snapshot as a %s", c.key.gvk.Kind)
+	}
+
+	if gvk := config.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != c.key.gvk {
+		return nil, provider.InvalidRequest("the config snapshot is of %s, the call names %s", gvk, c.key.gvk)
+	}
+
+	config.SetNamespace(c.key.namespace)
+	config.SetName(c.key.name)
+	config.SetUID(types.UID(c.key.uid))
+
+	return config, nil
 }
 
 func unread(k key, err error) error {
@@ -408,8 +470,8 @@ func outdated(format string, args ...any) error {
 	return e
 }
 
-// due tells, to one caller per interval, that an entry's references are to be
-// looked at.
+// due reports, to one caller per interval, whether an entry's references have to
+// be read again.
 func (s *Sessions) due(e *entry) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,7 +516,7 @@ func (s *Sessions) discardLocked(k key, e *entry) {
 	s.closeIfDoneLocked(e)
 }
 
-// closeIfDoneLocked closes the store of an entry that is discarded and unused.
+// closeIfDoneLocked closes the instance of an entry that is discarded and unused.
 func (s *Sessions) closeIfDoneLocked(e *entry) {
 	if !e.discarded || e.users > 0 {
 		return
@@ -465,7 +527,7 @@ func (s *Sessions) closeIfDoneLocked(e *entry) {
 
 		<-e.ready
 
-		if e.store == nil {
+		if e.instance == nil {
 			return
 		}
 
@@ -478,13 +540,13 @@ func (s *Sessions) closeIfDoneLocked(e *entry) {
 			}
 		}()
 
-		if err := e.store.Close(ctx); err != nil {
+		if err := e.instance.Close(ctx); err != nil {
 			s.options.Log.Warn("cannot close a store", "error", err.Error())
 		}
 	}()
 }
 
-// sweepLocked discards what nobody has used for a while.
+// sweepLocked discards the instances that have not been used for Options.Idle.
 func (s *Sessions) sweepLocked(now time.Time) {
 	if since := now.Sub(s.swept); since >= 0 && since < s.options.Idle/sweeps {
 		return

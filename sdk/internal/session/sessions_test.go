@@ -162,7 +162,7 @@ func (w *world) use(call *pb.CallContext) (*Session, *store) {
 		w.t.Fatalf("cannot acquire: %v", err)
 	}
 
-	s, _ := session.Store.(*store)
+	s, _ := session.Instance.(*store)
 
 	return session, s
 }
@@ -976,7 +976,7 @@ func TestConstructionIsBounded(t *testing.T) {
 		}
 
 		_, err := w.sessions.Acquire(t.Context(), callFor(1))
-		if provider.AsError(err).Code != codes.DeadlineExceeded || time.Since(began) != makeTimeout {
+		if provider.AsError(err).Code != codes.DeadlineExceeded || time.Since(began) != constructTimeout {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 	})
@@ -1003,7 +1003,7 @@ func TestStress(t *testing.T) {
 					return
 				}
 
-				if s, _ := session.Store.(*store); s.isClosed() {
+				if s, _ := session.Instance.(*store); s.isClosed() {
 					t.Errorf("store %d was used after it was closed", s.number)
 				}
 

@@ -39,7 +39,7 @@ func Load(ctx context.Context, address, operator string) (*Source, error) {
 	return &Source{svids: svids, operator: id}, nil
 }
 
-// Config gives the TLS configuration for a listener: it follows the Workload
+// Config returns the TLS configuration for a listener: it follows the Workload
 // API.
 func (s *Source) Config() *tls.Config {
 	config := tlsconfig.MTLSServerConfig(s.svids, s.svids, tlsconfig.AuthorizeID(s.operator))
@@ -51,7 +51,7 @@ func (s *Source) Config() *tls.Config {
 	return config
 }
 
-// Expires tells when the SVID in use ends; zero where there is none.
+// Expires returns when the SVID in use ends; zero where there is none.
 func (s *Source) Expires() time.Time {
 	own, err := s.svids.GetX509SVID()
 	if err != nil || len(own.Certificates) == 0 {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const operator = "spiffe://corp/operator"
 
-// workloadAPI gives one workload its SVID over a socket, as an agent does.
+// workloadAPI returns one workload its SVID over a socket, as an agent does.
 type workloadAPI struct {
 	workload.UnimplementedSpiffeWorkloadAPIServer
 
@@ -50,7 +50,7 @@ func (w *workloadAPI) FetchX509SVID(_ *workload.X509SVIDRequest, stream workload
 	}
 }
 
-// set gives the workload another SVID.
+// set returns the workload another SVID.
 func (w *workloadAPI) set(t *testing.T, ca *pkitest.CA, id string) {
 	t.Helper()
 
@@ -163,7 +163,7 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// handshake gives the server's certificate and the server's error.
+// handshake returns the server's certificate and the server's error.
 func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, error) {
 	t.Helper()
 

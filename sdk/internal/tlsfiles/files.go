@@ -77,7 +77,7 @@ func Load(options Options) (*Files, error) {
 	return f, nil
 }
 
-// Config gives the TLS configuration for a listener. It follows the files for
+// Config returns the TLS configuration for a listener. It follows the files for
 // as long as the listener lives.
 func (f *Files) Config() *tls.Config {
 	return &tls.Config{
@@ -105,7 +105,7 @@ func (f *Files) Follow(ctx context.Context) {
 	}
 }
 
-// Expires tells when the certificate in use ends.
+// Expires returns when the certificate in use ends.
 func (f *Files) Expires() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -275,7 +275,7 @@ type References struct {
 
 var _ provider.References = (*References)(nil)
 
-// NewReferences gives references to the credentials of this package.
+// NewReferences returns references to the credentials of this package.
 func NewReferences() *References {
 	return &References{values: map[string]string{"id": KeyID, "key": Key + "\n", "token": Token}}
 }
@@ -296,12 +296,12 @@ func (r *References) Tokens() int {
 	return r.tokens
 }
 
-// SecretKey gives a value.
+// SecretKey returns a value.
 func (r *References) SecretKey(_ context.Context, ref metav1alpha1.SecretKeySelector) ([]byte, error) {
 	return r.value(ref.Key)
 }
 
-// CABundle gives the value of a ConfigMap.
+// CABundle returns the value of a ConfigMap.
 func (r *References) CABundle(_ context.Context, source metav1alpha1.CASource) ([]byte, error) {
 	return r.value(source.ConfigMapRef.Key)
 }
@@ -318,7 +318,7 @@ func (r *References) value(key string) ([]byte, error) {
 	return []byte(value), nil
 }
 
-// ServiceAccountToken gives another token each time.
+// ServiceAccountToken returns another token each time.
 func (r *References) ServiceAccountToken(_ context.Context, ref metav1alpha1.ServiceAccountSelector, audiences ...string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -5,26 +5,15 @@ package main
 import (
 	"os"
 
-	"github.com/external-secrets/eso/sdk/provider"
 	"github.com/external-secrets/eso/sdk/server"
 
-	"github.com/external-secrets/eso/providers/kubernetes/api/v2alpha1"
-	"github.com/external-secrets/eso/providers/kubernetes/resource"
-	"github.com/external-secrets/eso/providers/kubernetes/secret"
+	"github.com/external-secrets/eso/providers/kubernetes/store"
 )
 
-// Stamped by the linker.
+// Set by the linker.
 var (
 	version = "0.0.0-dev"
 	commit  = "unknown"
 )
 
-func main() {
-	os.Exit(server.Main(provider.Provider{
-		Name: "kubernetes", Version: version, Commit: commit,
-		Kinds: []provider.Kind{
-			provider.StoreKind(v2alpha1.AddToScheme, secret.New),
-			provider.StoreKind(v2alpha1.AddToScheme, resource.New),
-		},
-	}))
-}
+func main() { os.Exit(server.Main(store.Provider(version, commit))) }

@@ -1,0 +1,115 @@
+package kit
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
+)
+
+// peerTimeout bounds the wait for a refusal.
+const peerTimeout = 5 * time.Second
+
+func tlsTests() []Test {
+	network, minted := Needs{TLS: true}, Needs{TLS: true, Authority: true}
+
+	return []Test{
+		{ID: "tls.no-client-certificate", Why: "Whoever reaches the port could read secrets.", Needs: network, Run: func(ctx context.Context, t *T) {
+			t.stranger(ctx, "a caller without a certificate")
+		}},
+		{ID: "tls.foreign-authority", Why: "Anybody can make a certificate that names the operator.", Needs: network, Run: func(ctx context.Context, t *T) {
+			t.impostor(ctx, "a caller whose certificate another authority has signed", t.run.foreign, leaf{name: "operator", uri: t.run.identity(), client: true})
+		}},
+		{ID: "tls.expired-certificate", Why: "A certificate that was lost ends one day.", Needs: minted, Run: func(ctx context.Context, t *T) {
+			t.impostor(ctx, "a caller whose certificate has expired", t.run.pki, leaf{name: "operator", uri: t.run.identity(), client: true, ended: true})
+		}},
+		{ID: "tls.another-provider", Why: "Providers have certificates of the same authority, and must not call each other.", Needs: minted, Run: func(ctx context.Context, t *T) {
+			t.impostor(ctx, "another provider", t.run.pki, leaf{name: "operator", uri: pb.ProviderIdentityPrefix + "another", client: true})
+			t.impostor(ctx, "a caller whose certificate names nobody", t.run.pki, leaf{name: "operator", client: true})
+		}},
+		{ID: "tls.version-1.2", Why: "TLS 1.3 is what both sides speak.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS12) }},
+		{ID: "tls.version-1.1", Why: "What is older is broken.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS11) }},
+		{ID: "tls.plain-text", Why: "Secrets never travel unprotected, whatever a caller asks for.", Needs: network, Run: func(ctx context.Context, t *T) {
+			t.unwelcome(ctx, "a caller in plain text", insecure.NewCredentials())
+		}},
+		{ID: "tls.operator-is-let-in", Why: "Who refuses everybody is not secure but broken.", Needs: network, Run: operatorIsLetIn},
+	}
+}
+
+// unwelcome checks that a caller gets no answer, and is refused by the
+// transport or for who it is.
+func (t *T) unwelcome(ctx context.Context, what string, transport credentials.TransportCredentials) {
+	conn, err := t.run.dialWith(transport)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	defer conn.Close()
+
+	ctx, cancel := context.WithTimeout(exempt(ctx), peerTimeout)
+	defer cancel()
+
+	_, err = pb.NewProviderInfoClient(conn).GetInfo(ctx, &pb.GetInfoRequest{})
+	t.refused(what, err, codes.Unavailable, codes.Unauthenticated, codes.PermissionDenied)
+}
+
+// stranger is a caller with any certificates.
+func (t *T) stranger(ctx context.Context, what string, certificates ...tls.Certificate) {
+	t.unwelcome(ctx, what, credentials.NewTLS(t.run.clientTLS(certificates...)))
+}
+
+// impostor is a caller with a certificate that it should not have.
+func (t *T) impostor(ctx context.Context, what string, signer *authority, l leaf) {
+	made, err := signer.issue(l)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+
+	certificate := made.certificate
+	config := t.run.clientTLS()
+	// Shown whatever authorities the provider asks for.
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+
+	t.unwelcome(ctx, what, credentials.NewTLS(config))
+}
+
+// older is the operator with an older TLS. Not gRPC's client, which would not
+// speak it.
+func (t *T) older(ctx context.Context, version uint16) {
+	ctx, cancel := context.WithTimeout(ctx, peerTimeout)
+	defer cancel()
+
+	config := t.run.clientTLS(*t.run.certificate)
+	config.MinVersion, config.MaxVersion = version, version
+
+	what := "a handshake with " + tls.VersionName(version)
+
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", t.run.target.Address)
+	if err != nil {
+		t.Fatalf("%s: cannot connect", what)
+	}
+	defer conn.Close()
+
+	if err := tls.Client(conn, config).HandshakeContext(ctx); err == nil {
+		t.Errorf("%s: it was accepted", what)
+	} else if ctx.Err() != nil {
+		t.Errorf("%s: it was not refused within %s", what, peerTimeout)
+	}
+}
+
+func operatorIsLetIn(ctx context.Context, t *T) {
+	conn, err := t.run.dial()
+	if err != nil {
+		t.Fatalf("the operator: %v", err)
+	}
+	defer conn.Close()
+
+	if _, err := pb.NewProviderInfoClient(conn).GetInfo(ctx, &pb.GetInfoRequest{}); err != nil {
+		t.Errorf("the operator, after others were refused: %s", told(err))
+	}
+}
