@@ -9,6 +9,8 @@ import (
 	"testing"
 )
 
+//test:inputs docs/** **/*_test.go
+
 // Tests that a page names exist: a rule whose test is gone is held by nothing.
 func TestNamedTestsExist(t *testing.T) {
 	root, err := filepath.Abs(filepath.Join("..", ".."))

@@ -23,6 +23,8 @@ type listed struct {
 	} `json:"Module"`
 }
 
+//test:inputs **/*.go **/go.mod
+
 // TestWorkspace holds the repository to its rules. Bazel does not run it: it
 // needs the go command and every module's source.
 func TestWorkspace(t *testing.T) {

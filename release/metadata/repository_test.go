@@ -5,6 +5,8 @@ import (
 	"testing"
 )
 
+//test:inputs */*/**
+
 // Every provider of the repository says what it is, and its files agree.
 func TestRepository(t *testing.T) {
 	root := filepath.Join("..", "..")

@@ -165,6 +165,9 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 
 	output := &events{to: os.Stdout, passed: map[string]bool{}}
 
+	// What cannot be recorded keeps no other test from running.
+	var problems []error
+
 	for _, g := range p.Groups {
 		if g.Outputs {
 			if err := collect(ctx, p, filepath.Join(logs, outputs)); err != nil {
@@ -175,7 +178,7 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 		failed := g.run(ctx, p.Root, logs, output)
 
 		if err := record(ctx, p, before, output.passed, logs); err != nil {
-			return 1, err
+			problems = append(problems, err)
 		}
 
 		var exit *exec.ExitError
@@ -184,11 +187,15 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 		case errors.As(failed, &exit):
 			code = max(1, exit.ExitCode())
 		case failed != nil:
-			return 1, fmt.Errorf("cannot run go test: %w", failed)
+			problems = append(problems, fmt.Errorf("cannot run go test: %w", failed))
 		}
 	}
 
-	return code, nil
+	if len(problems) > 0 {
+		code = max(1, code)
+	}
+
+	return code, errors.Join(problems...)
 }
 
 // collect copies what the tests have left that have passed with their present
