@@ -329,6 +329,8 @@ func TestNoFunctionRepeatsAValueInItsError(t *testing.T) {
 	e := New(Options{Timeout: time.Minute})
 	values := map[string]string{"v": canary}
 	fails := 0
+	// Where a function takes text, many of the arguments below are the same one.
+	called := map[string]bool{}
 
 	for name, f := range catalog() {
 		typ := reflect.TypeOf(f.call)
@@ -345,7 +347,14 @@ func TestNoFunctionRepeatsAValueInItsError(t *testing.T) {
 					args[i] = suited(typ, i, hostile)
 				}
 
-				_, err := e.Render("k", "{{ "+name+" "+strings.Join(args, " ")+" }}", values)
+				call := "{{ " + name + " " + strings.Join(args, " ") + " }}"
+				if called[call] {
+					continue
+				}
+
+				called[call] = true
+
+				_, err := e.Render("k", call, values)
 				if err == nil {
 					continue
 				}
