@@ -126,7 +126,13 @@ func TestWatchThatEnds(t *testing.T) {
 		t.Error(err)
 	}
 
-	if n := tracker.Count(func(State) bool { return true }); n != 1 {
+	// The deletion is observed after the creation.
+	known := func() int { return tracker.Count(func(State) bool { return true }) }
+	for deadline := time.Now().Add(patience); known() != 1 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+
+	if n := known(); n != 1 {
 		t.Errorf("%d objects are known, one of them is gone", n)
 	}
 }
