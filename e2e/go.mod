@@ -10,6 +10,7 @@ replace github.com/external-secrets/eso/testkit => ../testkit
 
 require (
 	github.com/external-secrets/eso/api v0.1.0
+	github.com/external-secrets/eso/release v0.1.0
 	github.com/external-secrets/eso/testkit v0.1.0
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
@@ -17,15 +18,14 @@ require (
 	google.golang.org/grpc v1.85.0
 	k8s.io/api v0.37.0
 	k8s.io/apimachinery v0.37.0
-	k8s.io/apiserver v0.37.0
 	k8s.io/client-go v0.37.0
 	sigs.k8s.io/controller-runtime v0.25.2
 	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
-	github.com/external-secrets/eso/release v0.1.0 // indirect
 	github.com/spiffe/go-spiffe/v2 v2.9.0 // indirect
+	k8s.io/apiserver v0.37.0 // indirect
 )
 
 require (
