@@ -92,7 +92,7 @@ generate-bazel() {
     [ -e "$dir/BUILD.bazel" ] || : >"$dir/BUILD.bazel"
   done
 
-  # Gazelle is told every module of the build list, so that it need not ask
+  # Gazelle gets every module of the build list, so that it need not ask
   # the network which module a package belongs to.
   local repos
   repos="$(mktemp)"

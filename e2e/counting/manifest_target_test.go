@@ -29,7 +29,7 @@ func TestDefaultsOfTheAPIServerCostNoRepairs(t *testing.T) {
 
 	suite.Never(t, 4*time.Second, func(context.Context) error {
 		if n := repairs(t) - before; n > 0 {
-			return fmt.Errorf("%v repairs of a target that nobody changed", n)
+			return fmt.Errorf("%v repairs of a target that was not changed", n)
 		}
 
 		return nil

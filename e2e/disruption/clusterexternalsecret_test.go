@@ -113,7 +113,7 @@ func TestClusterExternalSecretAdopts(t *testing.T) {
 }
 
 // Without the right to patch Namespaces everything but the finalizers of older
-// operators works, and these are told of.
+// operators works, and these are reported.
 func TestClusterExternalSecretWithoutTheRightToPatchNamespaces(t *testing.T) {
 	binding := &rbacv1.ClusterRoleBinding{}
 	if err := product.Client.Get(t.Context(), client.ObjectKey{Name: "external-secrets-operator-namespace-finalizers"}, binding); err != nil {

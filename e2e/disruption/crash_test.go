@@ -196,7 +196,7 @@ func (g *gate) object(r *http.Request) (object, call string) {
 	return strings.TrimSuffix(match[3], renamed), call
 }
 
-// calm tells for how long no request was let through, and whether any is held.
+// calm returns for how long no request was let through, and whether any is held.
 func (g *gate) calm() (time.Duration, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -267,7 +267,7 @@ func lives() map[string]string {
 		}
 	}
 
-	// Nothing but its target's name tells such a one that something is left to do.
+	// Only the name of its target shows that something is left to do for such a one.
 	// It reads what stays the same while it looks: what it has lost with its
 	// memory it reads again.
 	specs["owner-once"] = "  refreshPolicy: CreatedOnce\n  target: {creationPolicy: Owner}\n  data: [{secretKey: b, remoteRef: {key: b}}]\n"

@@ -222,7 +222,7 @@ func TestCertificatesThatAreRenewedUnderLoad(t *testing.T) {
 }
 
 // servesCurrentCertificate looks at the certificate that a provider shows, and
-// that it lets nobody in without one.
+// that it refuses callers without one.
 func servesCurrentCertificate(t *testing.T, p *installation.Provider) {
 	t.Helper()
 
@@ -240,7 +240,7 @@ func servesCurrentCertificate(t *testing.T, p *installation.Provider) {
 
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	if _, err := conn.Read(make([]byte, 1)); err == nil || !strings.Contains(err.Error(), "tls:") {
-		t.Errorf("provider %s lets in a caller without a certificate: %v", p.Name, err)
+		t.Errorf("provider %s accepts a caller without a certificate: %v", p.Name, err)
 	}
 }
 

@@ -119,7 +119,7 @@ func TestNoValueLeaks(t *testing.T) {
 
 	product.Holds(t, ns, "good-data", "song", canary)
 
-	// The field is told, and whoever has to mend it knows where to look.
+	// The message names the field, so that a user knows what to fix.
 	product.ReasonIs(t, ns, "bad-form-flag", esv1.ReasonResourceSyncedError, ".spec.flag")
 	product.ReasonIs(t, ns, "bad-form-number", esv1.ReasonResourceSyncedError, ".data.pin")
 
@@ -145,12 +145,12 @@ func TestNoValueLeaks(t *testing.T) {
 	// What is there must be found, or nothing else would be.
 	for _, text := range []string{`"namespace":"` + ns, "bad-transform"} {
 		if !bytes.Contains(log, []byte(text)) {
-			t.Fatalf("the log of %d bytes does not tell of this test: it lacks %s", len(log), text)
+			t.Fatalf("the log of %d bytes has nothing of this test: it lacks %s", len(log), text)
 		}
 	}
 
-	// The API server writes into its own log what it does not understand, whoever
-	// has sent it.
+	// The API server writes into its own log what it does not understand, no
+	// matter which client sent it.
 	var ours []byte
 
 	for line := range bytes.Lines(log) {

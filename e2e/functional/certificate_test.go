@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// foreignCertificate is one that nobody trusts.
+// foreignCertificate is one that no CA of the product has signed.
 func foreignCertificate(t *testing.T) tls.Certificate {
 	t.Helper()
 

@@ -99,7 +99,7 @@ func TestClusterExternalSecret(t *testing.T) {
 		product.Holds(t, a, "renamed", "password", "s3cret")
 	})
 
-	t.Run("a selector that nobody can read touches nothing", func(t *testing.T) {
+	t.Run("a selector that is invalid touches nothing", func(t *testing.T) {
 		change(t, "  externalSecretName: renamed\n  namespaceSelectors:\n  - matchExpressions: [{key: a, operator: Like, values: [b]}]\n")
 
 		suite.Eventually(t, func(ctx context.Context) error {
@@ -130,7 +130,7 @@ func TestClusterExternalSecret(t *testing.T) {
 	})
 }
 
-// Somebody else's ExternalSecret of the name is left alone and reported; the
+// Another user's ExternalSecret of the name is left alone and reported; the
 // other namespaces have theirs, and so has this one as soon as it can.
 func TestClusterExternalSecretLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
@@ -191,7 +191,7 @@ func TestClusterExternalSecretAppliesUnderUID(t *testing.T) {
 		object.SetName(name)
 		object.SetUID("another")
 
-		err := product.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody"), client.ForceOwnership)
+		err := product.Client.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("another-user"), client.ForceOwnership)
 		if refused := apierrors.IsConflict(err) || (apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")); !refused {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -202,8 +202,8 @@ func TestClusterExternalSecretAppliesUnderUID(t *testing.T) {
 	}
 }
 
-// What somebody changes or deletes is set right at once; what he adds to the
-// metadata is his own.
+// What another user changes or deletes is repaired at once; what is added to the
+// metadata stays.
 func TestClusterExternalSecretRepairs(t *testing.T) {
 	t.Parallel()
 
@@ -252,7 +252,7 @@ func TestClusterExternalSecretRepairs(t *testing.T) {
 				}
 
 				if (es.UID != wanted.UID) != deleted || (es.Labels["mine"] == "kept") == deleted {
-					return fmt.Errorf("made anew, or without somebody else's label: %v", es.ObjectMeta)
+					return fmt.Errorf("created again, or without another user's label: %v", es.ObjectMeta)
 				}
 
 				return nil

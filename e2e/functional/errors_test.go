@@ -14,7 +14,7 @@ import (
 	"github.com/external-secrets/eso/testkit/suite"
 )
 
-// What goes wrong is told where the user looks: in the condition, with what,
+// Failures are reported where the user looks: in the condition, with what,
 // where, and what to do.
 func TestConditionsTellWhatIsWrong(t *testing.T) {
 	t.Parallel()
@@ -88,7 +88,7 @@ func TestConditionsTellWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A tenant's address is data, not trust: one that nobody registered is never
+// A tenant's address is data, not trust: one that is not registered is never
 // dialled.
 func TestUnregisteredAddressIsNotDialled(t *testing.T) {
 	t.Parallel()
@@ -167,7 +167,7 @@ func TestUnregisteredAddressIsNotDialled(t *testing.T) {
 }
 
 // A provider that is not who it should be, or speaks another protocol, or
-// answers more than it may, costs itself and nobody else.
+// answers more than it may, harms no other provider.
 func TestProvidersThatAreNotTrusted(t *testing.T) {
 	t.Parallel()
 
@@ -225,7 +225,7 @@ func TestProvidersThatAreNotTrusted(t *testing.T) {
 		t.Log(product.Failing(t, ns, name, "the target's data has 2097160 bytes: a Secret holds 1048576"))
 	})
 
-	t.Run("an answer to a question that nobody asked", func(t *testing.T) {
+	t.Run("an answer to a read that was not made", func(t *testing.T) {
 		name := "odd-" + ns
 		stubProvider(t, ns, name, func(*pb.GetSecretsRequest) *pb.GetSecretsResponse {
 			return &pb.GetSecretsResponse{Results: []*pb.SecretResult{{Id: "../../x", Outcome: &pb.SecretResult_Value{Value: []byte("x")}}}}

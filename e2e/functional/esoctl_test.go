@@ -51,7 +51,7 @@ func TestEsoctl(t *testing.T) {
 	t.Run("explains one that is in sync", c.explainsHealthy)
 	t.Run("explains stores that are missing, not Ready, or not for it", c.explainsStores)
 	t.Run("explains a provider that is down", c.explainsProvider)
-	t.Run("tells which ExternalSecrets there are", func(t *testing.T) {
+	t.Run("names the ExternalSecrets that exist", func(t *testing.T) {
 		code, out := c.run(t, "explain", "nothing", "-n", ns)
 		mentions(t, out, "does not exist in namespace", "there are ")
 

@@ -19,7 +19,7 @@ import (
 	"github.com/external-secrets/eso/testkit/suite"
 )
 
-// Where somebody else issues certificates, the operator shows the one that the
+// Where another CA issues certificates, the operator shows the one that the
 // registration names, or a store its own; a provider that wants another refuses
 // it.
 func TestCertificatesOfAnotherIssuer(t *testing.T) {
@@ -55,7 +55,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 			}{
 				"absent":   {nil, `cannot be secured: cannot use the client certificate: Secret "absent" does not exist in namespace "` + ns + `"`},
 				"expired":  {corp.Issue(t, "spiffe://corp/operator", time.Now().Add(-time.Minute)), "it expired at"},
-				"somebody": {corp.Issue(t, "spiffe://corp/somebody", later), "certificate"},
+				"another":  {corp.Issue(t, "spiffe://corp/another", later), "certificate"},
 				"foreign":  {issuer.New(t).Issue(t, "spiffe://corp/operator", later), "certificate"},
 			} {
 				if c.data != nil {
@@ -139,7 +139,7 @@ func TestServiceAccountTokens(t *testing.T) {
 
 	for name, c := range map[string]struct{ auth, want string }{
 		"other":    {"{serviceAccountRef: {name: other}}", "the token is that of ServiceAccount " + ns + "/other"},
-		"nobody":   {"{serviceAccountRef: {name: nobody}}", "it does not exist"},
+		"absent":   {"{serviceAccountRef: {name: absent}}", "it does not exist"},
 		"powerful": {"{serviceAccountRef: {name: reader, audience: \"https://kubernetes.default.svc.cluster.local\"}}", "choose another audience"},
 		"astray":   {"{serviceAccountRef: {name: reader, audience: elsewhere}}", "does not hold for audience"},
 	} {
@@ -183,7 +183,7 @@ func TestSPIFFE(t *testing.T) {
 		other := product.Namespace(t)
 		p := product.Instance(t, other, installation.Instance{
 			TLS:   v2alpha1.ProviderTLS{Mode: v2alpha1.TLSModeSPIFFE},
-			Flags: []string{"--spiffe-endpoint-socket", trustDomain.Socket("provider-" + ns), "--operator-identity", "spiffe://corp/somebody"},
+			Flags: []string{"--spiffe-endpoint-socket", trustDomain.Socket("provider-" + ns), "--operator-identity", "spiffe://corp/another"},
 		})
 		suite.Eventually(t, func(ctx context.Context) error {
 			ready, err := product.StoreReady(ctx, suite.SecretProvider(p.Name))

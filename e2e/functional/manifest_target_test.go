@@ -133,9 +133,9 @@ func TestManifestTargets(t *testing.T) {
 			t.Errorf("it was written while nothing changed: %v", err)
 		}
 
-		// What somebody changes inside of a list is drift all the same.
+		// What another client changes inside of a list is drift all the same.
 		patch := []byte(`{"spec":{"ports":[{"port":80,"protocol":"UDP"}]}}`)
-		if err := product.Client.Patch(t.Context(), thing, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("somebody")); err != nil {
+		if err := product.Client.Patch(t.Context(), thing, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("another-user")); err != nil {
 			t.Fatal(err)
 		}
 
@@ -159,7 +159,7 @@ func TestManifestTargets(t *testing.T) {
 		}
 
 		old.Data["theirs"] = "kept"
-		if err := product.Client.Update(t.Context(), old, client.FieldOwner("somebody")); err != nil {
+		if err := product.Client.Update(t.Context(), old, client.FieldOwner("another-user")); err != nil {
 			t.Fatal(err)
 		}
 

@@ -92,7 +92,7 @@ func TestCreationPolicies(t *testing.T) {
 			t.Errorf("it is no longer theirs: %+v", secret.ObjectMeta)
 		}
 
-		// What somebody changes of ours is repaired, theirs is left alone.
+		// What another client changes of ours is repaired, theirs is left alone.
 		secret.Data["a"], secret.Data["own"] = []byte("changed"), []byte("changed")
 		if err := product.Client.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -184,7 +184,7 @@ func TestCreationPolicies(t *testing.T) {
 		}
 	})
 
-	t.Run("Orphan takes over what nobody owns", func(t *testing.T) {
+	t.Run("Orphan takes over what has no owner", func(t *testing.T) {
 		made := product.NewSecret(t, ns, "found", corev1.SecretTypeOpaque, map[string]string{"own": "theirs"})
 		product.Apply(t, ns, suite.ES("finder", "  target: {name: found, creationPolicy: Orphan}\n  dataFrom: [{extract: {key: db}}]\n"))
 		product.Synced(t, ns, "finder")
@@ -380,7 +380,7 @@ func TestDeletionPolicies(t *testing.T) {
 	}
 }
 
-// Drift is repaired from what was fetched last: somebody who keeps changing a
+// Drift is repaired from what was fetched last: a client that keeps changing a
 // target must not make the operator read the store each time.
 func TestDriftReadsNothing(t *testing.T) {
 	t.Parallel()
@@ -441,7 +441,7 @@ func TestADisputedTargetIsRefreshed(t *testing.T) {
 	disputing.Go(func() {
 		for ctx.Err() == nil {
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}}
-			_ = product.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"extra":"eA=="}}`)), client.FieldOwner("somebody"))
+			_ = product.Client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, []byte(`{"data":{"extra":"eA=="}}`)), client.FieldOwner("another-user"))
 
 			time.Sleep(20 * time.Millisecond)
 		}

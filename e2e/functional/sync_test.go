@@ -227,7 +227,7 @@ spec:
 	})
 }
 
-// What somebody does to a target is undone at once.
+// What another client changes of a target is undone at once.
 func TestRepairsTheTarget(t *testing.T) {
 	t.Parallel()
 
@@ -250,7 +250,7 @@ func TestRepairsTheTarget(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "app"}}
-			if err := product.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(c.patch)), client.FieldOwner("somebody")); err != nil {
+			if err := product.Client.Patch(t.Context(), secret, client.RawPatch(types.MergePatchType, []byte(c.patch)), client.FieldOwner("another-user")); err != nil {
 				t.Fatal(err)
 			}
 

@@ -142,7 +142,7 @@ data:
 `)
 	product.Holds(t, ns, "app", "config.ini", "USER=app")
 
-	// One that is gone is told.
+	// One that is gone is reported.
 	if out, err := product.Kubectl(t.Context(), "", "-n", ns, "delete", "configmap", "templates"); err != nil {
 		t.Fatal(out, err)
 	}

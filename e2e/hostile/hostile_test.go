@@ -467,7 +467,7 @@ func unharmed(t *testing.T, before, during observation) {
 	}
 }
 
-// A provider that is hung, slow, half lost or away harms nobody else, and works
+// A provider that is hung, slow, half lost or away harms no other, and works
 // again soon after.
 func TestFaultyProvider(t *testing.T) {
 	o := newOthers(t)

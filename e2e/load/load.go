@@ -65,7 +65,7 @@ func value(object types.NamespacedName) map[string]any {
 	return values
 }
 
-// Has tells whether an ExternalSecret belongs to the load.
+// Has reports whether an ExternalSecret belongs to the load.
 func (l *Load) Has(name types.NamespacedName) bool {
 	return len(name.Namespace) == len(l.Namespace(0)) && name.Namespace[:len(l.Name)+1] == l.Name+"-"
 }

@@ -19,7 +19,7 @@ const (
 
 var login = regexp.MustCompile(`^auth/[^/]+/login(/|$)`)
 
-// BackendKind tells of which kind a request is, given as "METHOD /v1/path".
+// BackendKind returns the kind of a request, given as "METHOD /v1/path".
 func BackendKind(request string) string {
 	method, path, _ := strings.Cut(request, " ")
 	path = strings.TrimPrefix(path, "/v1/")

@@ -71,7 +71,7 @@ func readProcess(pid int) (name string, usage Usage, err error) {
 
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
-		// A process may end between the list and the look, which is told as
+		// A process may end between the list and the look, which is reported as
 		// "no such process" rather than "no such file".
 		return "", Usage{}, fs.ErrNotExist
 	}

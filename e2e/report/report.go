@@ -83,7 +83,7 @@ func (s *Scenario) judge(relation, what string, got, target float64, unit string
 	})
 }
 
-// Passed tells whether every scenario ran to its end and met its targets.
+// Passed reports whether every scenario ran to its end and met its targets.
 func (r *Report) Passed() bool {
 	for _, s := range r.Scenarios {
 		if s.Error != "" {
@@ -100,7 +100,7 @@ func (r *Report) Passed() bool {
 	return true
 }
 
-// Complete tells whether every scenario ran to its end.
+// Complete reports whether every scenario ran to its end.
 func (r *Report) Complete() bool {
 	for _, s := range r.Scenarios {
 		if s.Error != "" {

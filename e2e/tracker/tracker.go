@@ -48,10 +48,10 @@ func stateOf(es *esv1.ExternalSecret) State {
 	return state
 }
 
-// Ready tells whether an ExternalSecret is Ready.
+// Ready reports whether an ExternalSecret is Ready.
 func Ready(state State) bool { return state.Ready == metav1.ConditionTrue }
 
-// Failing tells whether the last sync of an ExternalSecret failed.
+// Failing reports whether the last sync of an ExternalSecret failed.
 func Failing(state State) bool { return state.Ready == metav1.ConditionFalse }
 
 // Tracker follows ExternalSecrets.

@@ -28,7 +28,7 @@ type Rule struct {
 }
 
 // Rules are those of this repository. A module that none matches is a
-// violation: whoever adds one decides what it is.
+// violation: a new module needs a rule.
 func Rules() []Rule {
 	return []Rule{
 		{
@@ -75,7 +75,7 @@ func Rules() []Rule {
 			Siblings: []string{"api", "release"},
 		},
 		{
-			// Tests of everything together, which nobody imports.
+			// Tests of everything together, which no module imports.
 			Folders:  []string{"e2e"},
 			Siblings: []string{"*", "*/*", "providers/community/*"},
 		},

@@ -120,7 +120,7 @@ func TestEachRuleCanFail(t *testing.T) {
 			want:  []string{vault + " may not depend on module providers/fake: " + vault + " -> " + fake},
 		},
 		{
-			why: "the command line knows no backend, and is nobody's library",
+			why: "the command line knows no backend, and is no library",
 			graph: graphOf(
 				of(cli, "", fake, "github.com/hashicorp/vault/api"),
 				of(fake, ""),
@@ -134,7 +134,7 @@ func TestEachRuleCanFail(t *testing.T) {
 			},
 		},
 		{
-			why: "the end-to-end tests are nobody's library, not even in tests",
+			why: "the end-to-end tests are no library, not even in tests",
 			graph: graphOf(
 				Package{Path: vault, Module: vault, TestImports: []string{e2e + "/controlplane"}},
 				of(e2e, "/controlplane"),
@@ -163,7 +163,7 @@ func TestEachRuleCanFail(t *testing.T) {
 			},
 		},
 		{
-			why: "a new module is placed by whoever adds it, and asked for once",
+			why: "a new module needs a rule, and is reported once",
 			graph: graphOf(
 				of(modulePrefix+"surprise", "/a"),
 				of(modulePrefix+"surprise", "/b"),

@@ -150,7 +150,7 @@ func (b *builder) once(ctx context.Context, key string, fill func(ctx context.Co
 	}
 
 	// A process that was killed while it built may have left its folder; under
-	// the lock nobody else can be using it.
+	// the lock no other process can be using it.
 	partial := dir + ".partial"
 	if err := os.RemoveAll(partial); err != nil {
 		return "", fmt.Errorf("cannot remove an unfinished build: %w", err)
@@ -176,7 +176,7 @@ func (b *builder) report(format string, args ...any) {
 	_, _ = fmt.Fprintf(b.progress, format+"\n", args...)
 }
 
-// complete tells whether a finished build is there. Folders get their final
+// complete reports whether a finished build is there. Folders get their final
 // name only when they are complete.
 func complete(dir string) bool {
 	info, err := os.Stat(dir)
@@ -264,7 +264,7 @@ func (b *builder) goVersion(ctx context.Context, dir string) (string, error) {
 	cmd.Env = goEnv()
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("cannot tell the version of Go in %s: %w", dir, err)
+		return "", fmt.Errorf("cannot find the version of Go in %s: %w", dir, err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -23,7 +23,7 @@ func Lock(ctx context.Context, path string, progress io.Writer) (unlock func(), 
 
 const pollInterval = 200 * time.Millisecond
 
-// lock takes the lock that the file stands for, waiting for whoever has it;
+// lock takes the lock that the file represents, waiting for its holder;
 // the operating system gives it back when its holder dies. Waiting is called
 // when there is a need to wait, and again at every interval of it. The file stays: removing it would let two
 // processes hold locks on different files of the same name.

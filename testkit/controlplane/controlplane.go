@@ -160,8 +160,8 @@ func (c *ControlPlane) Kubeconfig() string {
 	return filepath.Join(c.dir, "admin.kubeconfig")
 }
 
-// KubectlPath is the path of a kubectl of the control plane's version. It has
-// to be told which kubeconfig to use.
+// KubectlPath is the path of a kubectl of the control plane's version. It needs
+// a flag with the kubeconfig to use.
 func (c *ControlPlane) KubectlPath() string {
 	return c.kubectl
 }
@@ -281,7 +281,7 @@ func (c *ControlPlane) startControllerManager(ctx context.Context, assets string
 			// The default rate limit makes the start 5 s longer.
 			"--kube-api-qps=1000",
 			"--kube-api-burst=1000",
-			// Nobody asks it anything, so it needs no port.
+			// It has no clients, so it needs no port.
 			"--secure-port=0",
 		},
 		Dir: c.dir,

@@ -6,6 +6,6 @@
 //
 // It is for tests and demos. It never touches a cluster that exists already,
 // never reads the user's kubeconfig, and never listens on anything but
-// loopback. etcd has no authentication: whoever shares the machine can read
+// loopback. etcd has no authentication: any user of the machine can read
 // what a test stores.
 package controlplane

@@ -103,7 +103,7 @@ func configureAPIServer(args *envtest.Arguments, opts Options) error {
 	args.Set("advertise-address", "127.0.0.1")
 	args.Set("endpoint-reconciler-type", "none")
 	if !opts.WithoutControllerManager {
-		// Envtest turns the admission of ServiceAccounts off because nobody
+		// Envtest turns the admission of ServiceAccounts off because nothing
 		// would make the default ones. Here the controller manager does.
 		args.Disable("disable-admission-plugins")
 	}

@@ -111,7 +111,7 @@ func (s *Server) post(ctx context.Context, account Account, service string, head
 	return answer, nil
 }
 
-// code is all that is told of a refusal: the rest may hold values.
+// code is all that is reported of a refusal: the rest may hold values.
 func code(answer []byte) string {
 	var refusal struct {
 		Type string `json:"__type"`

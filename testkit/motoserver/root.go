@@ -41,7 +41,7 @@ const (
 // errUnavailable says that there is no moto here and none can be made.
 var errUnavailable = errors.New("there is no moto: set " + ProgramEnv + " to a moto_server (pip install 'moto[server]'), run on Debian as root, or leave its tests out with " + WithoutEnv + "=moto")
 
-// Waived tells whether tests may do without moto on this machine.
+// Waived reports whether tests may do without moto on this machine.
 func Waived() bool {
 	return os.Getenv("CI") == "" && slices.Contains(strings.Split(os.Getenv(WithoutEnv), ","), "moto")
 }

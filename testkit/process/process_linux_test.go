@@ -37,7 +37,7 @@ func TestDiesWithItsParent(t *testing.T) {
 	}
 }
 
-// runs tells whether a process exists and is no zombie: an orphan is waited for
+// runs reports whether a process exists and is no zombie: an orphan is waited for
 // by whichever process adopts it, and some take their time.
 func runs(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -114,7 +114,7 @@ func wait(t *testing.T, p *Process) {
 	}
 }
 
-// alive tells whether a process exists; a child that was waited for does not.
+// alive reports whether a process exists; a child that was waited for does not.
 func alive(pid int) bool {
 	return syscall.Kill(pid, 0) == nil
 }

@@ -74,7 +74,7 @@ func (m *Mount) follow(ctx context.Context, clientset kubernetes.Interface, secr
 		if err == nil {
 			for event := range watch.ResultChan() {
 				if current, ok := event.Object.(*corev1.Secret); ok {
-					// A failure is seen by whoever waits for the content.
+					// A failure is returned to the caller that waits for the content.
 					_ = m.write(current.Data)
 				}
 			}

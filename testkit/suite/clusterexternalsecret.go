@@ -64,7 +64,7 @@ func (s *Suite) Label(t *testing.T, namespace, team string) {
 	s.Merge(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, map[string]any{"metadata": map[string]any{"labels": map[string]any{LabelTeam: value}}})
 }
 
-// Merge changes an object as somebody else would.
+// Merge changes an object as another user would.
 func (s *Suite) Merge(t *testing.T, object client.Object, change map[string]any) {
 	t.Helper()
 
@@ -73,7 +73,7 @@ func (s *Suite) Merge(t *testing.T, object client.Object, change map[string]any)
 		t.Fatal(err)
 	}
 
-	if err := s.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("somebody")); err != nil {
+	if err := s.Client.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("another-user")); err != nil {
 		t.Fatal(err)
 	}
 }

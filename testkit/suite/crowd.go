@@ -80,8 +80,8 @@ type Credential struct {
 	Budget int
 }
 
-// Suffers makes the credential of a crowd's store fail, and reports what is
-// told, what it costs, and how long recovery takes. The crowd refreshes every
+// Suffers makes the credential of a crowd's store fail, and reports the
+// condition, what it costs, and how long recovery takes. The crowd refreshes every
 // ten seconds.
 func (c Credential) Suffers(t *testing.T, s *Suite, ns string) {
 	t.Helper()

@@ -51,13 +51,13 @@ func New(name, dir string) (*TrustDomain, error) {
 	return &TrustDomain{dir: dir, certificate: certificate, key: key}, nil
 }
 
-// Socket is where Serve gives the workload of a name its SVID; it may be told to
+// Socket is where Serve gives the workload of a name its SVID; it may be passed to
 // the workload before.
 func (d *TrustDomain) Socket(name string) string {
 	return "unix://" + filepath.Join(d.dir, name+".sock")
 }
 
-// Serve gives whoever asks at the socket of a name the SVID with an ID.
+// Serve gives callers at the socket of a name the SVID with an ID.
 func (d *TrustDomain) Serve(name, id string) error {
 	svid, err := d.svid(id)
 	if err != nil {

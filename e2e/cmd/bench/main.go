@@ -75,7 +75,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		o.log = file
 	}
 
-	// Or the client's library complains that nobody has.
+	// Without a logger controller-runtime prints a warning.
 	log.SetLogger(logr.Discard())
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -57,7 +57,7 @@ func TestParse(t *testing.T) {
 		"no objects":                      {"--objects", "0"},
 		"no stores":                       {"--stores", "0"},
 		"too many stores for their names": {"--stores", "1,1001"},
-		"an interval that the API cannot tell from none": {"--refresh", "10ms"},
+		"an interval that the API does not distinguish from none": {"--refresh", "10ms"},
 		"no unrelated Secrets":                           {"--unrelated", "0"},
 		"an argument":                                    {"sync"},
 	} {

@@ -60,7 +60,7 @@ func probes(ctx context.Context, pause, d time.Duration, probe func(ctx context.
 }
 
 // forceSync asks for a sync of an ExternalSecret and gives how long it took
-// until its status told of it.
+// until its status showed it.
 func (b *bench) forceSync(ctx context.Context, l *load.Load, name types.NamespacedName, mark string) (time.Duration, error) {
 	was := b.tracker.Get(name).SyncedVersion
 	synced := b.tracker.Expect(fmt.Sprintf("ExternalSecret %s to be synced", name), 1, func(state tracker.State) bool {

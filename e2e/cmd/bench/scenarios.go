@@ -26,7 +26,7 @@ func scenarios() []scenario {
 		{name: "restart", about: "a kill -9 of the operator when everything is in sync", provider: providerVault, run: (*bench).restart},
 		{name: "refresh", about: "periodic refreshes that find nothing new", provider: providerVault, run: (*bench).refresh},
 		{name: "wrong-token", about: "a Vault that refuses the stores' token for two minutes", provider: providerVault, run: (*bench).wrongToken},
-		{name: "memory", about: "5,000 large Secrets that are nobody's business (long)", long: true, provider: providerVault, run: (*bench).memory},
+		{name: "memory", about: "5,000 large Secrets that belong to no ExternalSecret (long)", long: true, provider: providerVault, run: (*bench).memory},
 		{name: "large", about: "five times the objects on 100 stores (long)", long: true, provider: providerVault, run: (*bench).large},
 		{name: "footprint", about: "size, modules and idle memory of the operator and each provider", provider: providerFake, run: (*bench).footprint},
 		{name: "slow-store", about: "one slow store among 100 (long)", long: true, provider: providerFake, run: (*bench).slowStore},

@@ -30,7 +30,7 @@ func (b *bench) slowStore(ctx context.Context) error {
 	l := b.load("slow", b.objects, slowStores, b.interval)
 	b.result.Conditions = fmt.Sprintf(
 		"%d ExternalSecrets on %d stores of the fake provider, in sync, with a refreshInterval of %s. "+
-			"Every %s an object of another store is asked to sync at once (annotation force-sync); the latency ends when its status tells of it. "+
+			"Every %s an object of another store is asked to sync at once (annotation force-sync); the latency ends when its status shows it. "+
 			"In every second phase of %s, %d in all, one store answers in %s.",
 		l.Objects, l.Stores, l.Refresh, probePause, slowPhase, 2*slowRounds, slowLatency,
 	)

@@ -32,7 +32,7 @@ func (l limit) mean(other limit) limit {
 }
 
 // limit measures what the control plane allows, while the operator does not
-// run. The name tells one measurement of a scenario from another.
+// run. The name distinguishes measurements of a scenario.
 func (b *bench) limit(ctx context.Context, name string) (limit, error) {
 	b.say("measuring what the control plane allows ...")
 
@@ -210,7 +210,7 @@ func (b *bench) limitAfter(ctx context.Context, before limit) (limit, error) {
 }
 
 // share compares with the limit. Where the CPU is what limits, the share of CPU
-// time tells the same as that of the rate, and other work on the machine
+// time shows the same as that of the rate, and other work on the machine
 // disturbs it less.
 func (b *bench) share(rate float64, spent cost, l *load.Load, allowed limit) {
 	cpu := spent.processes.CPU() / time.Duration(l.Objects)

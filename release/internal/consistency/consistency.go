@@ -11,7 +11,7 @@ import (
 const ModulePrefix = "github.com/external-secrets/eso/"
 
 // Check returns a sentence for each problem, in the order of the modules.
-// HasChangelog tells whether there is a change log in a module's folder.
+// HasChangelog reports whether there is a change log in a module's folder.
 func Check(released []trains.Train, modules []workspace.Module, hasChangelog func(dir string) bool) []string {
 	versions := make(map[string]string) // By module path.
 	dirs := make(map[string]string)     // By module path.

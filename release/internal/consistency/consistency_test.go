@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 			modules: []workspace.Module{apiModule, sdkModule("v0.1.0", "api")},
 		},
 		{
-			why:     "a module that nobody releases would be forgotten",
+			why:     "a module without a train would be forgotten",
 			trains:  []trains.Train{api},
 			modules: []workspace.Module{apiModule, sdkModule("v0.1.0", "api")},
 			want:    []string{"sdk is in go.work, but not in trains.yaml"},

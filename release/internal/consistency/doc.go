@@ -1,3 +1,3 @@
-// Package consistency tells where release trains and modules disagree. It
+// Package consistency reports where release trains and modules disagree. It
 // decides from what it is given, and reads nothing.
 package consistency

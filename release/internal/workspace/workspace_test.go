@@ -79,7 +79,7 @@ func TestModulesFails(t *testing.T) {
 			want:  "api/go.mod",
 		},
 		{
-			why:   "a go.mod without a module line belongs to nobody",
+			why:   "a go.mod without a module line belongs to no module",
 			files: map[string]string{"go.work": "use ./api\n", "api/go.mod": "go 1.26.0\n"},
 			want:  "api/go.mod names no module",
 		},

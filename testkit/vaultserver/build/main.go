@@ -118,7 +118,7 @@ func run(ctx context.Context, listen, rootToken, tlsCert, tlsKey string) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 	defer cancel()
-	// Requests that take longer are cut off; whoever sent them is ending too.
+	// Requests that take longer are cut off; their clients are ending too.
 	for _, server := range servers {
 		_ = server.Shutdown(ctx)
 	}
