@@ -2,7 +2,7 @@
 // that the API server and Vault receive. Its tests run one after the other, on a
 // control plane of their own.
 //
-//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/* */*/metadata.yaml
+//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/*
 //test:programs providers/fake/cmd/* providers/vault/cmd/*
 package counting
 

@@ -53,10 +53,10 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 				data map[string][]byte
 				want string
 			}{
-				"absent":   {nil, `cannot be secured: cannot use the client certificate: Secret "absent" does not exist in namespace "` + ns + `"`},
-				"expired":  {corp.Issue(t, "spiffe://corp/operator", time.Now().Add(-time.Minute)), "it expired at"},
-				"another":  {corp.Issue(t, "spiffe://corp/another", later), "certificate"},
-				"foreign":  {issuer.New(t).Issue(t, "spiffe://corp/operator", later), "certificate"},
+				"absent":  {nil, `cannot be secured: cannot use the client certificate: Secret "absent" does not exist in namespace "` + ns + `"`},
+				"expired": {corp.Issue(t, "spiffe://corp/operator", time.Now().Add(-time.Minute)), "it expired at"},
+				"another": {corp.Issue(t, "spiffe://corp/another", later), "certificate"},
+				"foreign": {issuer.New(t).Issue(t, "spiffe://corp/operator", later), "certificate"},
 			} {
 				if c.data != nil {
 					product.TLSSecret(t, ns, name, c.data)

@@ -1,7 +1,7 @@
 // Package functional tests what the product does for its users, in parallel on
 // one control plane: each test in a namespace of its own.
 //
-//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/* */*/metadata.yaml docs/samples/*
+//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/* docs/samples/*
 //test:programs providers/fake/cmd/* providers/vault/cmd/* cli/cmd/esoctl
 package functional
 

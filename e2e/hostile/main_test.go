@@ -2,7 +2,7 @@
 // measures what others notice of it. Its tests run one after the other, on a
 // control plane of their own.
 //
-//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/* */*/metadata.yaml
+//test:inputs providers/fake/config/* providers/fake/crds/* providers/vault/config/* providers/vault/crds/*
 //test:programs providers/fake/cmd/* providers/vault/cmd/*
 package hostile
 

@@ -8,4 +8,6 @@
 // never reads the user's kubeconfig, and never listens on anything but
 // loopback. etcd has no authentication: any user of the machine can read
 // what a test stores.
+//
+//test:inputs testkit/controlplane/build/**
 package controlplane

@@ -5,7 +5,4 @@
 //
 // A package's TestMain calls Main. What each process does with its rights is
 // recorded, see Rights.
-//
-//test:inputs api/crds/* core/config/*
-//test:programs core/cmd/external-secrets
 package suite

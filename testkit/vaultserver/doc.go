@@ -5,4 +5,6 @@
 //
 // It is for tests and demos. It never listens on anything but loopback, keeps nothing on disk, and never writes a token or a value to a
 // log. Namespaces and the other enterprise features do not exist.
+//
+//test:inputs testkit/vaultserver/build/**
 package vaultserver

@@ -58,8 +58,8 @@ func TestParse(t *testing.T) {
 		"no stores":                       {"--stores", "0"},
 		"too many stores for their names": {"--stores", "1,1001"},
 		"an interval that the API does not distinguish from none": {"--refresh", "10ms"},
-		"no unrelated Secrets":                           {"--unrelated", "0"},
-		"an argument":                                    {"sync"},
+		"no unrelated Secrets": {"--unrelated", "0"},
+		"an argument":          {"sync"},
 	} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%s: no error", why)

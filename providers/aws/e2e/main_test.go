@@ -1,7 +1,7 @@
 // Package e2e runs the provider in the product: an operator and a control plane,
 // and moto, which speaks the protocols of AWS.
 //
-//test:inputs providers/aws/config/* providers/aws/crds/* providers/aws/metadata.yaml
+//test:inputs providers/aws/config/* providers/aws/crds/*
 //test:programs providers/aws/cmd/*
 package e2e
 

@@ -1,7 +1,7 @@
 // Package e2e runs the provider in the product: an operator and a control plane,
 // and nothing else.
 //
-//test:inputs providers/fake/config/* providers/fake/crds/* providers/fake/metadata.yaml
+//test:inputs providers/fake/config/* providers/fake/crds/*
 //test:programs providers/fake/cmd/*
 package e2e
 

@@ -1,7 +1,7 @@
 // Package e2e runs the provider in the product: an operator and a control plane,
 // and further API servers.
 //
-//test:inputs providers/kubernetes/config/* providers/kubernetes/crds/* providers/kubernetes/metadata.yaml
+//test:inputs providers/kubernetes/config/* providers/kubernetes/crds/*
 //test:programs providers/kubernetes/cmd/*
 package e2e
 

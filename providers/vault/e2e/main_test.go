@@ -1,7 +1,7 @@
 // Package e2e runs the provider in the product: an operator and a control plane,
 // and a real Vault.
 //
-//test:inputs providers/vault/config/* providers/vault/crds/* providers/vault/metadata.yaml
+//test:inputs providers/vault/config/* providers/vault/crds/*
 //test:programs providers/vault/cmd/*
 package e2e
 

@@ -609,8 +609,6 @@ func serviceAccount(t *testing.T, tokenURL string) (file, certificate []byte) {
 
 // Vault learns from Google Cloud whose key has signed the login.
 func TestVaultGoogleCloudLogin(t *testing.T) {
-	t.Parallel()
-
 	ns := product.Namespace(t)
 	app, certificate := serviceAccount(t, "unused")
 	stranger, _ := serviceAccount(t, "unused")

@@ -1,7 +1,7 @@
 // Package e2e runs the provider in the product: an operator and a control plane,
 // and HTTPS servers that stand for an API.
 //
-//test:inputs providers/webhook/config/* providers/webhook/crds/* providers/webhook/metadata.yaml
+//test:inputs providers/webhook/config/* providers/webhook/crds/*
 //test:programs providers/webhook/cmd/*
 package e2e
 
