@@ -14,8 +14,6 @@ import (
 func TestCheck(t *testing.T) {
 	t.Parallel()
 
-	shout := func(owner string) string { return strings.ToUpper(owner) }
-
 	for _, test := range []struct {
 		name, why string
 		backend   Backend
@@ -31,8 +29,8 @@ func TestCheck(t *testing.T) {
 		{name: "ESO v1's", why: "it names no owner, and is taken over by an upgrade", mark: Mark{Managed: true}, owner: "a"},
 		{name: "unmarked", why: "a secret that a user wrote stays", owner: "a", want: `secret "k" was not written by External Secrets: it has no tag owner; adopt it, or use another key`},
 		{name: "unmarked, to adopt", why: "the user asked for it", owner: "a", adopt: true},
-		{name: "encoded", why: "marks are compared as they are stored", backend: Backend{Encode: shout}, mark: Mark{Owner: "A"}, owner: "a"},
-		{name: "not encoded", why: "likewise", backend: Backend{Encode: shout}, mark: Mark{Owner: "a"}, owner: "a", want: `its tag owner is "a"`},
+		{name: "encoded", why: "marks are compared as they are stored", backend: Backend{Encode: strings.ToUpper}, mark: Mark{Owner: "A"}, owner: "a"},
+		{name: "not encoded", why: "likewise", backend: Backend{Encode: strings.ToUpper}, mark: Mark{Owner: "a"}, owner: "a", want: `its tag owner is "a"`},
 		{name: "private", why: "what is stored may be anything", backend: Backend{Private: true}, mark: Mark{Owner: "s3cret"}, owner: "a", want: `secret "k" belongs to another owner, by its tag owner`},
 		{name: "no owner", why: "an empty owner owns nothing", mark: Mark{}, owner: "", want: "was not written by External Secrets"},
 	} {

@@ -25,7 +25,7 @@ import (
 const (
 	// awsAudience of tokens that AWS accepts.
 	awsAudience = "sts.amazonaws.com"
-	// identityBody asks AWS who the caller is.
+	// identityBody is the body of a GetCallerIdentity request.
 	identityBody = "Action=GetCallerIdentity&Version=2011-06-15"
 	// identityDigest is the SHA-256 of identityBody, in hexadecimal.
 	identityDigest = "ab821ae955788b0e33ebd34c208442ccfc2d406e2edc5e7a39bd6458fbb4f843"
@@ -33,8 +33,8 @@ const (
 	sessionName = "external-secrets-provider-vault"
 )
 
-// iam logs in as Vault's AWS method has it: Vault gets a request to AWS that
-// the identity has signed, makes it, and so learns who signed.
+// iam returns the login of Vault's AWS method: a signed request of AWS, which Vault
+// performs to identify the signer.
 func (c credentials) iam(ctx context.Context, method *v2alpha1.VaultIAMAuth) (attempt, error) {
 	region := method.Region
 	if region == "" {
@@ -82,7 +82,7 @@ func (c credentials) iam(ctx context.Context, method *v2alpha1.VaultIAMAuth) (at
 	})
 }
 
-// stsHost is where AWS answers for identities in a region.
+// stsHost returns the host of AWS STS in a region.
 func stsHost(region string) string {
 	switch {
 	case region == "":
@@ -94,7 +94,8 @@ func stsHost(region string) string {
 	}
 }
 
-// awsIdentity returns the identity to log in as, with the role assumed.
+// awsIdentity returns the credentials of the identity to log in as, with the role
+// assumed.
 func (c credentials) awsIdentity(ctx context.Context, method *v2alpha1.VaultIAMAuth, region string) (aws.CredentialsProvider, error) {
 	settings := aws.Config{Region: region}
 
@@ -154,8 +155,8 @@ func (c credentials) awsKeys(ctx context.Context, refs *v2alpha1.VaultAWSKeys) (
 	return awscredentials.NewStaticCredentialsProvider(id, key, session), nil
 }
 
-// accountToken returns a ServiceAccount's token to the library, which asks for it
-// without a context.
+// accountToken returns a ServiceAccount's token to the library, whose interface has no
+// context.
 type accountToken struct {
 	ctx         context.Context //nolint:containedctx // it lives as long as one login
 	credentials credentials
@@ -169,8 +170,8 @@ func (t *accountToken) GetIdentityToken() ([]byte, error) {
 	return []byte(token), err
 }
 
-// awsError says why AWS gives no identity. Its own message names accounts and
-// roles, and no credential.
+// awsError returns the error of a request for an identity. AWS's message contains
+// accounts and roles, and no credential.
 func awsError(err error) error {
 	var (
 		typed   *provider.Error

@@ -25,13 +25,13 @@ import (
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-// assertionLife is how long a token lives that proves a service account; Vault
-// accepts at most 15 minutes.
+// assertionLife is the lifetime of a token that proves a service account; Vault
+// accepts 15 minutes at most.
 const assertionLife = 10 * time.Minute
 
-// gcp logs in as Vault's Google Cloud method has it: with a token for Vault
-// alone, signed by the service account's key, by Google Cloud for who may act as
-// it, or by the instance's own service account.
+// gcp returns the login of Vault's Google Cloud method: a token for Vault only, signed
+// with the service account's key, by Google Cloud for an identity that may act as the
+// service account, or by the metadata server of the instance.
 func (c credentials) gcp(ctx context.Context, method *v2alpha1.VaultGCPAuth) (attempt, error) {
 	var (
 		token string
@@ -44,7 +44,7 @@ func (c credentials) gcp(ctx context.Context, method *v2alpha1.VaultGCPAuth) (at
 	case method.WorkloadIdentity != nil:
 		token, err = c.gcpExchange(ctx, method)
 	case c.own:
-		// The audience is one that only Vault with this role accepts.
+		// Only Vault accepts this audience, for this role.
 		token, err = metadata.GetWithContext(ctx, "instance/service-accounts/default/identity?format=full&audience="+url.QueryEscape("http://vault/"+method.Role))
 		if err != nil {
 			err = provider.Unavailable("cannot log in with spec.auth.gcp: the instance that the provider runs on gives no identity")
@@ -77,7 +77,7 @@ func (c credentials) gcpAssertion(ctx context.Context, method *v2alpha1.VaultGCP
 		PrivateKey   string `json:"private_key"`
 	}
 
-	// What is wrong with it is not quoted: the file is a credential.
+	// The error is not quoted: the file is a credential.
 	if err := json.Unmarshal(text, &file); err != nil || file.ClientEmail == "" || file.PrivateKey == "" {
 		return "", provider.InvalidConfig("%s: key %q of Secret %q is not the JSON key of a service account", field, ref.Key, ref.Name)
 	}
@@ -107,14 +107,14 @@ func (c credentials) gcpAssertion(ctx context.Context, method *v2alpha1.VaultGCP
 	return token, nil
 }
 
-// assertion proves a service account to one role of Vault.
+// assertion is the claims of a token that proves a service account to a role of Vault.
 func assertion(email, role string) jwt.Claims {
 	return jwt.Claims{Subject: email, Audience: jwt.Audience{"vault/" + role}, Expiry: jwt.NewNumericDate(time.Now().Add(assertionLife))}
 }
 
-// gcpExchange has Google Cloud sign a token, for who may act as the service
-// account: a ServiceAccount's token is exchanged for an access token of the pool
-// (RFC 8693), that for one of the service account, which then signs.
+// gcpExchange returns a token that Google Cloud signs for an identity that may act as
+// the service account: a ServiceAccount's token is exchanged for an access token of
+// the workload identity pool (RFC 8693), and that for one of the service account.
 func (c credentials) gcpExchange(ctx context.Context, method *v2alpha1.VaultGCPAuth) (string, error) {
 	identity := method.WorkloadIdentity
 	audience, tokenAudience := audiences(identity)
@@ -177,11 +177,11 @@ func (c credentials) gcpExchange(ctx context.Context, method *v2alpha1.VaultGCPA
 	return signed.JWT, nil
 }
 
-// maxSigned bounds the answer that holds a signed token, in bytes.
+// maxSigned bounds a response with a signed token, in bytes.
 const maxSigned = 64 << 10
 
-// audiences of a workload identity: what the security token service knows it by,
-// and whom a ServiceAccount's token is for.
+// audiences returns those of a workload identity: the one for the security token
+// service, and the one of the ServiceAccount's token.
 func audiences(identity *v2alpha1.VaultGCPWorkloadIdentity) (exchange, token string) {
 	cluster := identity.Cluster
 	if cluster == nil {
@@ -210,11 +210,12 @@ func (s subject) SubjectToken(ctx context.Context, _ externalaccount.SupplierOpt
 	return token, err
 }
 
-// googleCloud performs the requests of one login, and knows why it failed: the
-// library's errors are texts, and quote answers.
+// googleCloud performs the requests of one login and records why it failed: the
+// library's errors are texts that quote responses.
 type googleCloud struct {
 	transport http.RoundTripper
-	// failure is what was refused; unanswered is why there was no answer.
+	// failure is the error of a refused request; unanswered is why there was no
+	// response.
 	failure, unanswered error
 }
 
@@ -249,7 +250,7 @@ func (g *googleCloud) RoundTrip(request *http.Request) (*http.Response, error) {
 	return nil, g.failure
 }
 
-// why says why a login failed.
+// why returns the reason of a failed login.
 func (g *googleCloud) why(ctx context.Context) error {
 	switch {
 	case ctx.Err() != nil:

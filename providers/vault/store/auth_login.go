@@ -13,11 +13,11 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// lookupPause is the least time between two questions whether a token still
-// holds: each refused read would ask one.
+// lookupPause is the minimum time between two lookups of a token: every refused read
+// would otherwise cause one.
 const lookupPause = 10 * time.Second
 
-// login is a login to Vault, which the stores that would log in alike share.
+// login is a login to Vault, shared by the stores with the same credentials.
 type login struct {
 	client      *api.Client
 	credentials credentials
@@ -34,8 +34,8 @@ type login struct {
 	lastValid bool
 }
 
-// token returns a token that is good for now: the present one, renewed when two
-// thirds of its life are over, or one of a new login.
+// token returns a valid token: the current one, which is renewed after two thirds of
+// its lifetime, or that of a new login.
 func (l *login) token(ctx context.Context) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *login) token(ctx context.Context) (string, error) {
 
 	auth, err := l.perform(ctx)
 	if err != nil {
-		// The old token may outlive a Vault that is away for a moment.
+		// The old token is still valid if Vault is unavailable for a moment.
 		if alive {
 			l.renewAt = now.Add(lookupPause)
 
@@ -69,9 +69,9 @@ func (l *login) token(ctx context.Context) (string, error) {
 	return l.current, nil
 }
 
-// renew prolongs the token. It reports whether that is worth anything: a renewal
-// that gives less than half of what the login gave shows that the token comes
-// to the end of its whole life, and further ones would follow ever faster.
+// renew renews the token, and reports whether that was sufficient: a renewal for less
+// than half of the login's lifetime means that the token reaches its maximum lifetime,
+// and further renewals would follow ever faster.
 func (l *login) renew(ctx context.Context) bool {
 	client, err := l.asSelf(l.current)
 	if err != nil {
@@ -88,10 +88,10 @@ func (l *login) renew(ctx context.Context) bool {
 	return time.Duration(secret.Auth.LeaseDuration)*time.Second >= l.life/2
 }
 
-// use takes over what a login or a renewal answered.
+// use sets the token from the response of a login or a renewal.
 func (l *login) use(auth *api.SecretAuth) {
 	if auth.ClientToken != l.current {
-		// What was found out concerns another token.
+		// The result of the lookup is that of another token.
 		l.lookedUp = time.Time{}
 	}
 
@@ -114,7 +114,7 @@ func (l *login) perform(ctx context.Context) (*api.SecretAuth, error) {
 	return l.credentials.perform(ctx, client)
 }
 
-// check asks Vault about the token.
+// check looks up the login's token.
 func (l *login) check(ctx context.Context) error {
 	token, err := l.token(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (l *login) check(ctx context.Context) error {
 	return l.holds(ctx, token)
 }
 
-// holds asks Vault about a token.
+// holds looks up a token.
 func (l *login) holds(ctx context.Context, token string) error {
 	client, err := l.asSelf(token)
 	if err != nil {
@@ -138,14 +138,14 @@ func (l *login) holds(ctx context.Context, token string) error {
 	return nil
 }
 
-// refused reports whether Vault refuses a token. Nothing but its word proves that.
+// refused reports whether Vault refuses a token. Any other failure proves nothing.
 func (l *login) refused(ctx context.Context, token string) bool {
 	err := l.holds(ctx, token)
 
 	return err != nil && provider.AsError(err).Code == codes.Unauthenticated
 }
 
-// drop forgets a token that Vault refuses, so that the next call logs in anew.
+// drop removes a token that Vault refuses, so that the next call logs in again.
 func (l *login) drop(token string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -155,8 +155,8 @@ func (l *login) drop(token string) {
 	}
 }
 
-// valid reports whether Vault still accepts the token, as far as it is known.
-// Nothing but its refusal is a proof that it does not.
+// valid reports whether Vault accepts the token. It returns false only if Vault has
+// refused it.
 func (l *login) valid(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *login) valid(ctx context.Context) bool {
 	return l.lastValid
 }
 
-// revoke ends a login, unless the config names its token.
+// revoke revokes the token, unless the config names it.
 func (l *login) revoke(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +208,7 @@ func (l *login) revoke(ctx context.Context) error {
 	return nil
 }
 
-// asSelf returns a client for what concerns a token itself: in the namespace that
-// it belongs to.
+// asSelf returns a client for requests about a token itself, in its own namespace.
 func (l *login) asSelf(token string) (*api.Client, error) {
 	client, err := as(l.client, token)
 	if err != nil {

@@ -23,23 +23,22 @@ import (
 // tokenAudience of tokens that are requested for a ServiceAccount.
 const tokenAudience = "vault"
 
-// credentials says how a config logs in, and gives what it does so with.
+// credentials are the auth method of a config, with the means to resolve it.
 type credentials struct {
 	auth       v2alpha1.VaultAuth
 	references provider.References
 	// own reports whether the process's own identity may be used, by a config in
-	// namespace; tokenFile holds its ServiceAccount's token.
+	// namespace; tokenFile contains its ServiceAccount's token.
 	own       bool
 	namespace string
 	tokenFile string
-	// google is the way to Google Cloud.
+	// google performs the requests to Google Cloud.
 	google http.RoundTripper
 }
 
-// digest tells logins apart: two configs that would log in to the same server
-// with the same credentials share one. Values of Secrets count, names do not
-// suffice; a token that is requested anew each time counts by its
-// ServiceAccount.
+// digest identifies a login: configs with the same server and the same credentials
+// share one. It depends on the values of Secrets, not on their names only; of a token
+// that is requested for each login, on its ServiceAccount.
 func (c credentials) digest(ctx context.Context, spec *v2alpha1.VaultSpec, roots []byte) (string, error) {
 	values := []any{spec.Server, spec.Namespace, spec.Headers, spec.TLS, spec.RequestsPerSecond, roots, c.references.Namespace(), c.own, c.auth}
 
@@ -62,7 +61,7 @@ func (c credentials) digest(ctx context.Context, spec *v2alpha1.VaultSpec, roots
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// secrets are the references to Secrets that the login rests on.
+// secrets returns the references to Secrets that the login uses.
 func (c credentials) secrets(spec *v2alpha1.VaultSpec) []*metav1alpha1.SecretKeySelector {
 	var refs []*metav1alpha1.SecretKeySelector
 
@@ -102,8 +101,8 @@ func (c credentials) secrets(spec *v2alpha1.VaultSpec) []*metav1alpha1.SecretKey
 	return set
 }
 
-// clientCertificate is what the client shows in TLS: that of the auth method,
-// or that of spec.tls; nil where there is none.
+// clientCertificate returns the certificate of the client: that of the auth method or
+// of spec.tls; nil if there is none.
 func (c credentials) clientCertificate(ctx context.Context, spec *v2alpha1.VaultSpec) (*tls.Certificate, error) {
 	var (
 		field     string
@@ -116,7 +115,7 @@ func (c credentials) clientCertificate(ctx context.Context, spec *v2alpha1.Vault
 	case spec.TLS != nil:
 		field, cert, key = "spec.tls", spec.TLS.CertSecretRef, spec.TLS.KeySecretRef
 	default:
-		return nil, nil //nolint:nilnil // none is shown
+		return nil, nil //nolint:nilnil // there is no client certificate
 	}
 
 	certPEM, err := c.references.SecretKey(ctx, cert)
@@ -131,7 +130,7 @@ func (c credentials) clientCertificate(ctx context.Context, spec *v2alpha1.Vault
 
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		// The library's words name the kind of fault and quote neither.
+		// The library's error quotes neither of them.
 		return nil, provider.InvalidConfig("%s: key %q of Secret %q and key %q of Secret %q are no certificate and its private key: %v", field, cert.Key, cert.Name, key.Key, key.Name, err)
 	}
 
@@ -140,15 +139,15 @@ func (c credentials) clientCertificate(ctx context.Context, spec *v2alpha1.Vault
 
 // attempt is one login request.
 type attempt struct {
-	// what is done, for people.
+	// what is done, for errors.
 	what string
 	// path below auth/ and the body.
 	path string
 	body map[string]any
 }
 
-// static reports whether the config names a token, which is not the store's to
-// renew or revoke.
+// static reports whether the config names a token, which the store neither renews nor
+// revokes.
 func (c credentials) static() bool { return c.auth.TokenSecretRef != nil }
 
 // perform logs in.
@@ -179,7 +178,7 @@ func (c credentials) perform(ctx context.Context, client *api.Client) (*api.Secr
 	return secret.Auth, nil
 }
 
-// attempt prepares the login of the one method that is set.
+// attempt returns the request of the method that is set.
 func (c credentials) attempt(ctx context.Context) (attempt, error) {
 	switch a := c.auth; {
 	case a.AppRole != nil:
@@ -208,7 +207,7 @@ func (c credentials) attempt(ctx context.Context) (attempt, error) {
 	}
 }
 
-// to makes an attempt at a mount, or at the method's usual one.
+// to returns a request to a mount, or to the method's default one.
 func to(mount, usual, path, role string, body map[string]any) (attempt, error) {
 	if mount = strings.Trim(mount, "/"); mount == "" {
 		mount = usual
@@ -272,9 +271,9 @@ func (c credentials) kubernetes(ctx context.Context, method *v2alpha1.VaultKuber
 	return to(method.MountPath, "kubernetes", "login", method.Role, map[string]any{"role": method.Role, "jwt": token})
 }
 
-// ownToken is that of the provider's own Pod. spec.server is the config's
-// author's to choose and gets it with all the provider's rights: only whoever
-// runs the provider can allow that.
+// ownToken returns the token of the provider's own Pod. The author of the config
+// chooses spec.server, which gets the token with all the provider's rights: therefore
+// a flag of the provider has to allow it.
 func (c credentials) ownToken() (string, error) {
 	if !c.own {
 		return "", provider.OwnIdentityDenied(c.namespace)
@@ -289,7 +288,7 @@ func (c credentials) ownToken() (string, error) {
 }
 
 func (c credentials) password(ctx context.Context, field, usual string, method *v2alpha1.VaultPasswordAuth) (attempt, error) {
-	// A password may begin or end with a space; a line's end was not meant.
+	// A password may begin or end with a space, but not with a line break.
 	password, err := c.references.SecretKey(ctx, method.SecretRef)
 	if err != nil {
 		return attempt{}, err
@@ -348,7 +347,7 @@ func (c credentials) text(ctx context.Context, field string, ref metav1alpha1.Se
 	return trimmed, nil
 }
 
-// loginError is a refusal of the login itself: every call would fail by it.
+// loginError returns the error of a refused login, with which every call fails.
 func loginError(what string, err error) error {
 	typed := provider.AsError(requestError(what, err))
 	if typed.Code == accessDenied || typed.Code == codes.InvalidArgument {

@@ -18,14 +18,14 @@ import (
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-// connection is what the stores share that reach the same server in the same
-// way, with the same credentials: connections and the login.
+// connection is shared by the stores with the same server, TLS settings and
+// credentials: it has their connections and their login.
 type connection struct {
 	digest string
 	http   *http.Client
 	login  *login
 
-	// Of connections.
+	// users is guarded by connections.
 	users int
 }
 
@@ -35,8 +35,8 @@ type connections struct {
 	shared map[string]*connection
 }
 
-// acquire returns the connection of a digest, which dial makes if there is none.
-// It must be released.
+// acquire returns the connection of a digest, which dial creates if there is none. It
+// must be released.
 func (c *connections) acquire(digest string, dial func() (*connection, error)) (*connection, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +58,8 @@ func (c *connections) acquire(digest string, dial func() (*connection, error)) (
 	return made, nil
 }
 
-// forget makes later stores connect anew: Vault no longer accepts the login.
+// forget removes a connection whose login Vault no longer accepts, so that later
+// stores log in again.
 func (c *connections) forget(old *connection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +69,7 @@ func (c *connections) forget(old *connection) {
 	}
 }
 
-// release ends a store's use; the last one revokes the login.
+// release ends a store's use of a connection. The last release revokes the login.
 func (c *connections) release(ctx context.Context, used *connection) error {
 	c.mu.Lock()
 
@@ -98,9 +99,8 @@ func newHTTPClient(env provider.Environment, spec *v2alpha1.VaultSpec, roots *x5
 
 	return &http.Client{
 		Transport: backend.NewTransport(options),
-		// Vault's library follows the one redirect of a standby server, and
-		// never from HTTPS to HTTP. Package http would follow any, and take
-		// the token along.
+		// Vault's library follows the one redirect of a standby server, and none
+		// from HTTPS to HTTP. Package http would follow any, with the token.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -110,8 +110,8 @@ func newTransport(roots *x509.CertPool, certificate *tls.Certificate) *http.Tran
 	transport = transport.Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	transport.MaxIdleConnsPerHost = 16
-	// A connection that a firewall drops without a word would else take every
-	// request until the kernel gives up, minutes later.
+	// Without pings, a connection that a firewall has dropped would be used for every
+	// request until the kernel times out, minutes later.
 	transport.HTTP2 = &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}
 
 	if certificate != nil {
@@ -121,7 +121,7 @@ func newTransport(roots *x509.CertPool, certificate *tls.Certificate) *http.Tran
 	return transport
 }
 
-// operation names a request, as ESO v1's metrics do where they can.
+// operation returns the name of a request, that of ESO v1's metrics if there is one.
 func operation(r *http.Request) string {
 	path := strings.TrimPrefix(r.URL.Path, "/v1/")
 
@@ -175,8 +175,8 @@ func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1
 		return nil, provider.InvalidConfig("spec.server: %v", err)
 	}
 
-	// The library takes token and namespace from the environment: a store has
-	// those of its config and no others.
+	// The library reads token and namespace from the environment, but a store uses
+	// those of its config only.
 	client.ClearToken()
 	client.ClearNamespace()
 
@@ -199,17 +199,17 @@ func newClient(httpClient *http.Client, env provider.Environment, spec *v2alpha1
 	return client, nil
 }
 
-// unrepeatedKey of a context says that its requests are made once.
+// unrepeatedKey is the key of a context whose requests are not repeated.
 type unrepeatedKey struct{}
 
 func unrepeated(ctx context.Context) context.Context {
 	return context.WithValue(ctx, unrepeatedKey{}, true)
 }
 
-// retry decides on another try. One that Vault puts off is the operator's to
-// make: it is told when, and waits without keeping anybody.
+// retry decides whether a request is repeated. One that Vault throttles is not: the
+// error has the time for the operator's next attempt.
 func retry(ctx context.Context, response *http.Response, err error) (bool, error) {
-	// So is one that the store's own limit puts off.
+	// Neither is one that the store's own limit throttles.
 	if typed := (*provider.Error)(nil); errors.As(err, &typed) {
 		return false, err
 	}
@@ -221,8 +221,8 @@ func retry(ctx context.Context, response *http.Response, err error) (bool, error
 	return api.DefaultRetryPolicy(ctx, response, err)
 }
 
-// backoff doubles the interval that the store object asks for. The library's
-// own would take any time from it to the longest.
+// backoff doubles the interval of the store object. The library's own returns a random
+// time between that and the longest.
 func backoff(interval, longest time.Duration, attempt int, _ *http.Response) time.Duration {
 	return min(interval<<min(attempt, 10), longest)
 }

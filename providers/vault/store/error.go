@@ -18,13 +18,12 @@ import (
 
 const (
 	accessDenied = codes.PermissionDenied
-	// maxText bounds what is quoted of Vault's own words.
+	// maxText bounds the quoted part of Vault's own errors.
 	maxText = 300
 )
 
-// requestError says what became of a request to Vault, which the text names. It
-// never says that a secret does not exist: only an engine's own answer proves
-// that.
+// requestError returns the error of a request to Vault, which the text names. It is
+// never NotFound: only an engine's own response proves that a secret does not exist.
 func requestError(what string, err error) error {
 	for _, ended := range []error{context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, ended) {
@@ -50,8 +49,8 @@ func requestError(what string, err error) error {
 		return provider.Unavailable("cannot %s: Vault does not answer: %s", what, because)
 	}
 
-	// What is not in Vault's form comes from something else, and could be any
-	// page of the network that the provider is in.
+	// A response that is not in Vault's format is another server's, and could be any
+	// page of the provider's network.
 	because := brief(response.Errors)
 	if because == "" || response.RawError {
 		because = http.StatusText(response.StatusCode)
@@ -71,9 +70,9 @@ func requestError(what string, err error) error {
 	}
 }
 
-// unreadable says what became of an answer that is not understood.
+// unreadable returns the error of a response that cannot be decoded.
 func unreadable(what string, err error) error {
-	// Its size, or the time that it took.
+	// Because of its size, or a timeout.
 	if known := requestError(what, err); provider.AsError(known).Code != codes.Unavailable {
 		return known
 	}
@@ -81,7 +80,7 @@ func unreadable(what string, err error) error {
 	return provider.Unavailable("cannot %s: the server does not answer as Vault does", what)
 }
 
-// brief puts Vault's words on one line of bounded length.
+// brief returns Vault's errors on one line of bounded length.
 func brief(texts []string) string {
 	text := strings.Join(strings.Fields(strings.Join(texts, "; ")), " ")
 	if len(text) > maxText {
@@ -91,7 +90,8 @@ func brief(texts []string) string {
 	return text
 }
 
-// retryAfter is when a throttled caller may come again, as far as Vault said.
+// retryAfter returns the time after which Vault may be called again; 0 if the response
+// has none.
 func retryAfter(header http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(header.Get("Retry-After"), 10, 16)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// eventsPath is where Vault lets its callers subscribe to a type of events.
+// eventsPath is the path below which clients subscribe to a type of events.
 const eventsPath = "sys/events/subscribe/"
 
-// event is what a store looks at of an event of Vault's, which is a CloudEvent.
-// It holds names alone: what a secret is now, only a read tells.
+// event has the fields of Vault's events, which are CloudEvents, that a store uses.
+// An event has names only, no values.
 type event struct {
 	Data struct {
 		Event struct {
 			Metadata struct {
-				// Path of the request that made the change, below the namespace.
+				// Path of the request that caused the change, below the namespace.
 				Path string `json:"path"`
 				// Modified is "true" or "false"; early versions leave it out.
 				Modified string `json:"modified"`
@@ -38,13 +38,13 @@ func readEvent(text []byte) (event, error) {
 	var e event
 
 	if err := json.Unmarshal(text, &e); err != nil || e.Data.EventType == "" {
-		return event{}, provider.Unavailable("cannot watch: what came is no event of Vault's")
+		return event{}, provider.Unavailable("cannot watch: the message is no event of Vault's")
 	}
 
 	return e, nil
 }
 
-// types of events that an engine tells of.
+// types returns the prefix of an engine's types of events.
 func (e engine) types() string {
 	if e.v2() {
 		return "kv-v2/"
@@ -65,12 +65,12 @@ func (e engine) secrets() string {
 	return "<mount>/*"
 }
 
-// events says how and of what a subscription shall tell.
+// events returns the parameters of a subscription: its format and filter.
 func (e engine) events() url.Values {
 	query := url.Values{"json": {"true"}}
 
-	// Vault need not tell of what lies elsewhere. The language of its filters
-	// has no way to quote a quotation mark.
+	// Events of other mounts are filtered out. Vault's filters cannot quote a
+	// quotation mark.
 	if mount := strings.Trim(e.mount, "/"); mount != "" && !strings.ContainsAny(mount, "\"\\`") {
 		query.Set("filter", `source_plugin_mount == "`+mount+`/"`)
 	}

@@ -120,7 +120,7 @@ func TestEvents(t *testing.T) {
 			}
 
 			w := &watch{store: &Store{engine: engine{mount: test.mount, version: test.version}}}
-			if err := w.narrow(test.keys); err != nil {
+			if err := w.filter(test.keys); err != nil {
 				t.Fatal(err)
 			}
 
@@ -139,15 +139,15 @@ func TestChangesAreBounded(t *testing.T) {
 	c := newChanges()
 	c.add(nil)
 
-	if len(c.some) != 0 {
+	if len(c.pending) != 0 {
 		t.Error("nothing is told of")
 	}
 
 	c.add([]string{"b", "a"})
 	c.add([]string{"a"})
 
-	if diff := cmp.Diff(provider.Change{Keys: []string{"a", "b"}}, c.take()); diff != "" || len(c.some) != 1 {
-		t.Errorf("%d signals (-want +got):\n%s", len(c.some), diff)
+	if diff := cmp.Diff(provider.Change{Keys: []string{"a", "b"}}, c.take()); diff != "" || len(c.pending) != 1 {
+		t.Errorf("%d signals (-want +got):\n%s", len(c.pending), diff)
 	}
 
 	const keys, long = 100, maxPending / 100

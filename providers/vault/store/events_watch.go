@@ -20,49 +20,50 @@ import (
 )
 
 const (
-	// maxFailures in a row end a watch; about patience times their number lies
-	// between two.
+	// maxFailures is after how many consecutive failures a watch ends.
 	maxFailures = 5
-	patience    = time.Second
-	// maxPause lies between two rounds at most, whatever Vault asks for.
+	// backoffStep is the interval before the second attempt to subscribe; it grows
+	// by itself with each failure.
+	backoffStep = time.Second
+	// maxPause bounds the interval before an attempt, whatever Vault asks for.
 	maxPause = time.Minute
-	// longRound is how long a round lasts that makes earlier failures forgotten.
-	longRound = time.Minute
-	// pulse lies between two looks whether login and connection still hold.
-	pulse = 15 * time.Second
-	// pong is how long the answer to a ping may take.
-	pong = 15 * time.Second
-	// lookup lies between two questions whether Vault still accepts the token.
-	lookup = 5 * time.Minute
-	// maxEvent bounds an event, in bytes. Vault's have about a thousand: they
-	// hold names and no values.
+	// longSubscription is how long a subscription must last to reset the failures.
+	longSubscription = time.Minute
+	// checkInterval is the interval of checks of the login and the connection.
+	checkInterval = 15 * time.Second
+	// pongTimeout bounds the wait for the answer to a ping.
+	pongTimeout = 15 * time.Second
+	// lookupInterval is the interval of lookups of the token.
+	lookupInterval = 5 * time.Minute
+	// maxEvent bounds an event, in bytes. Vault's events have about a thousand: they
+	// contain names and no values.
 	maxEvent = 64 << 10
-	// maxPending bounds the keys that wait for a slow listener, in bytes. With
-	// more he is told to read everything, which costs him no more.
+	// maxPending bounds the keys that wait for a slow receiver, in bytes. More of them
+	// are replaced by a resync.
 	maxPending = 256 << 10
 )
 
-// tempo of watches.
-type tempo struct{ patience, pulse, pong, lookup, handshake time.Duration }
+// timing of watches.
+type timing struct{ backoffStep, checkInterval, pongTimeout, lookupInterval, handshake time.Duration }
 
-// errReplaced says that the login has another token now. The subscription ends
-// with the old one.
+// errReplaced means that the login has another token. A subscription ends with the
+// token that it was created with.
 var errReplaced = errors.New("the login has another token now")
 
-// Watch tells of changes as Vault's events do, which name secrets and hold no
-// values. A subscription is bound to the token that it was made with: when the
-// login is replaced, another one takes its place. A Vault without events is
-// Unsupported. Of secrets for which the login lacks the right "subscribe" Vault
-// tells nothing, and no error either.
-func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Change) error) error {
-	w := &watch{store: s, tell: tell}
-	if err := w.narrow(keys); err != nil {
+// Watch reports changes from Vault's events, which contain names of secrets and no
+// values. A subscription is bound to the token that it was created with: when the
+// login gets another token, the subscription is replaced. It fails with Unsupported
+// for a Vault without events. For secrets without the capability "subscribe" Vault
+// sends no events, and no error either.
+func (s *Store) Watch(ctx context.Context, keys []string, report func(provider.Change) error) error {
+	w := &watch{store: s, report: report}
+	if err := w.filter(keys); err != nil {
 		return err
 	}
 
 	for failures := 0; ; {
 		began := time.Now()
-		err := w.round(ctx)
+		err := w.run(ctx)
 
 		switch {
 		case ctx.Err() != nil:
@@ -70,11 +71,11 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 		case w.refused != nil:
 			return w.refused
 		case errors.Is(err, errReplaced):
-			// A round that ends so has lasted a pulse at least.
+			// Such a subscription has lasted at least one check interval.
 			continue
 		case !isTransient(err):
 			return err
-		case time.Since(began) > longRound:
+		case time.Since(began) > longSubscription:
 			failures = 0
 		}
 
@@ -82,8 +83,8 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 			return err
 		}
 
-		// All watches of a Vault that is started anew come back by it.
-		pause := s.tempo.patience*time.Duration(failures) + rand.N(s.tempo.patience) //nolint:gosec // not for secrets
+		// Jitter, because all watches subscribe again after a restart of Vault.
+		pause := s.timing.backoffStep*time.Duration(failures) + rand.N(s.timing.backoffStep) //nolint:gosec // not for secrets
 		pause = max(pause, min(provider.AsError(err).RetryAfter, maxPause))
 
 		select {
@@ -94,7 +95,7 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 	}
 }
 
-// isTransient reports whether another try may help.
+// isTransient reports whether another attempt may succeed.
 func isTransient(err error) bool {
 	switch provider.AsError(err).Code {
 	case codes.Unavailable, codes.ResourceExhausted, codes.DeadlineExceeded:
@@ -106,22 +107,22 @@ func isTransient(err error) bool {
 
 // watch is one Watch.
 type watch struct {
-	store *Store
-	tell  func(provider.Change) error
-	// refused is the error that tell has ended the watch with.
+	store  *Store
+	report func(provider.Change) error
+	// refused is the error of report, which ends the watch.
 	refused error
-	// watched are the keys to tell of, by the path of their secret; nil means
-	// every secret.
+	// watched are the keys to report, by the path of their secret; nil means every
+	// secret.
 	watched map[string][]string
-	// stands reports whether the first answer was given.
-	stands bool
-	// anew says that the login was made anew, for Vault refused its token, and
-	// nothing was subscribed to since.
-	anew bool
+	// established reports whether a subscription was established before.
+	established bool
+	// relogin reports whether the login's token was dropped because Vault refused it,
+	// and no subscription was established since.
+	relogin bool
 }
 
-// narrow takes the keys that are watched.
-func (w *watch) narrow(keys []string) error {
+// filter restricts the watch to keys; none means all.
+func (w *watch) filter(keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -142,8 +143,8 @@ func (w *watch) narrow(keys []string) error {
 	return nil
 }
 
-// round is one subscription, from its beginning to its end.
-func (w *watch) round(ctx context.Context) error {
+// run subscribes and reports changes until the subscription ends.
+func (w *watch) run(ctx context.Context) error {
 	token, err := w.store.login.token(ctx)
 	if err != nil {
 		return err
@@ -154,13 +155,14 @@ func (w *watch) round(ctx context.Context) error {
 		return err
 	}
 
-	// Vault waits for no word of farewell.
+	// Vault needs no closing handshake.
 	defer func() { _ = connection.CloseNow() }()
 
-	w.anew = false
+	w.relogin = false
 
-	// A token that may not be looked up says nothing when that is refused.
-	lookable := !w.store.login.refused(ctx, token)
+	// For a token without the right to look itself up, a refused lookup proves
+	// nothing.
+	canLookUp := !w.store.login.refused(ctx, token)
 
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -171,25 +173,26 @@ func (w *watch) round(ctx context.Context) error {
 	changes := newChanges()
 
 	running.Go(func() { end(w.listen(ctx, connection, changes)) })
-	running.Go(func() { end(w.keep(ctx, connection, token, lookable)) })
+	running.Go(func() { end(w.check(ctx, connection, token, canLookUp)) })
 
-	return w.report(ctx, changes)
+	return w.forward(ctx, changes)
 }
 
-// report tells that the watch stands, and then of what changes.
-func (w *watch) report(ctx context.Context, changes *changes) error {
-	change := provider.Change{Resync: w.stands}
-	w.stands = true
+// forward reports that the watch is established, or with a resync that it is
+// established again, and then each change.
+func (w *watch) forward(ctx context.Context, changes *changes) error {
+	change := provider.Change{Resync: w.established}
+	w.established = true
 
 	for {
-		if err := w.tell(change); err != nil {
+		if err := w.report(change); err != nil {
 			w.refused = err
 
 			return err
 		}
 
 		select {
-		case <-changes.some:
+		case <-changes.pending:
 			change = changes.take()
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -197,7 +200,7 @@ func (w *watch) report(ctx context.Context, changes *changes) error {
 	}
 }
 
-// listen takes events until the subscription ends.
+// listen receives events until the subscription ends.
 func (w *watch) listen(ctx context.Context, connection *websocket.Conn, changes *changes) error {
 	for {
 		_, text, err := connection.Read(ctx)
@@ -205,16 +208,16 @@ func (w *watch) listen(ctx context.Context, connection *websocket.Conn, changes 
 			return broken(err)
 		}
 
-		told, err := readEvent(text)
+		received, err := readEvent(text)
 		if err != nil {
 			return err
 		}
 
-		changes.add(w.store.engine.changed(told, w.watched))
+		changes.add(w.store.engine.changed(received, w.watched))
 	}
 }
 
-// broken says why a subscription ended.
+// broken returns the error of a subscription that ended.
 func broken(err error) error {
 	if errors.Is(err, websocket.ErrMessageTooBig) {
 		return provider.Unavailable("cannot watch: an event has more than %d bytes", maxEvent)
@@ -227,14 +230,14 @@ func broken(err error) error {
 	return requestError("watch", err)
 }
 
-// keep renews the login in time, though nobody may read anything, and ends the
-// round when the login has another token, or when the connection is dead.
-// lookable says that Vault can be asked about the token.
-func (w *watch) keep(ctx context.Context, connection *websocket.Conn, token string, lookable bool) error {
-	ticker := time.NewTicker(w.store.tempo.pulse)
+// check renews the login in time, and returns when the login has another token, or
+// when the connection is dead. canLookUp reports whether the token has the right to
+// look itself up.
+func (w *watch) check(ctx context.Context, connection *websocket.Conn, token string, canLookUp bool) error {
+	ticker := time.NewTicker(w.store.timing.checkInterval)
 	defer ticker.Stop()
 
-	for asked := time.Now(); ; {
+	for lookedUp := time.Now(); ; {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -248,29 +251,29 @@ func (w *watch) keep(ctx context.Context, connection *websocket.Conn, token stri
 			return errReplaced
 		}
 
-		// Vault may keep a subscription whose token was revoked, and tell it of
-		// nothing any more.
-		if lookable && time.Since(asked) > w.store.tempo.lookup {
-			asked = time.Now()
+		// Vault may keep the subscription of a revoked token open, without sending
+		// events.
+		if canLookUp && time.Since(lookedUp) > w.store.timing.lookupInterval {
+			lookedUp = time.Now()
 
 			if w.store.login.refused(ctx, token) {
 				return w.store.lost(token)
 			}
 		}
 
-		// A connection that a firewall drops without a word is silent for ever.
-		if err := ping(ctx, connection, w.store.tempo.pong); err != nil {
+		// A connection that a firewall has dropped never fails by itself.
+		if err := ping(ctx, connection, w.store.timing.pongTimeout); err != nil {
 			return err
 		}
 	}
 }
 
-func ping(ctx context.Context, connection *websocket.Conn, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func ping(ctx context.Context, connection *websocket.Conn, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
 	if err := connection.Ping(ctx); err != nil {
-		return provider.Unavailable("cannot watch: Vault does not answer any more")
+		return provider.Unavailable("cannot watch: Vault does not respond any more")
 	}
 
 	return nil
@@ -283,7 +286,7 @@ func (w *watch) subscribe(ctx context.Context, token string) (*websocket.Conn, e
 		return nil, err
 	}
 
-	handshake, cancel := context.WithTimeout(ctx, w.store.tempo.handshake)
+	handshake, cancel := context.WithTimeout(ctx, w.store.timing.handshake)
 	defer cancel()
 
 	path := w.store.engine.subscription()
@@ -321,27 +324,27 @@ func (w *watch) subscribe(ctx context.Context, token string) (*websocket.Conn, e
 	}
 }
 
-// refusal says why there is no subscription.
+// refusal returns the error of a refused subscription.
 func refusal(path string, response *http.Response) error {
 	what := "watch: subscribe at " + path
 
 	answer := (&api.Response{Response: response}).Error()
 	if answer == nil || response.StatusCode == http.StatusUpgradeRequired {
-		return provider.Unavailable("cannot %s: the server answers %d and opens no websocket: does what stands before Vault let websockets through?", what, response.StatusCode)
+		return provider.Unavailable("cannot %s: the server answers %d and opens no websocket: does the proxy in front of Vault support websockets?", what, response.StatusCode)
 	}
 
 	if response.StatusCode == http.StatusNotImplemented || unsupported(answer) {
-		return provider.Unsupported("cannot watch: this Vault tells of no events: it knows no %s, which Vault Enterprise has from 1.16 on", path)
+		return provider.Unsupported("cannot watch: this Vault has no events: it does not serve %s, which Vault Enterprise does from 1.16 on", path)
 	}
 
 	typed := provider.AsError(requestError(what, answer))
 
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		// What stands before Vault, or in its place.
+		// A proxy in front of Vault, or another server.
 		return provider.Unavailable("cannot %s: the server answers 404, and not as Vault does", what)
 	case response.StatusCode == http.StatusBadRequest && raw(answer):
-		// So Vault says that it failed, as it may while another subscription ends.
+		// Vault answers so for a failure of its own, as while another subscription ends.
 		return provider.Unavailable("cannot %s: the server answers 400, without a reason", what)
 	case typed.Code == codes.ResourceExhausted:
 		typed.RetryAfter = retryAfter(response.Header)
@@ -357,7 +360,7 @@ func raw(err error) bool {
 	return errors.As(err, &answer) && answer.RawError
 }
 
-// unsupported reports whether Vault itself says that it has no such path.
+// unsupported reports whether Vault itself answers that it has no such path.
 func unsupported(err error) bool {
 	var answer *api.ResponseError
 	if !errors.As(err, &answer) || answer.RawError || answer.Errors == nil {
@@ -374,8 +377,8 @@ func unsupported(err error) bool {
 	}
 }
 
-// active is where a standby server sends its callers. As with other requests
-// only one such step is made, and none out of TLS.
+// active returns the address to which a standby server redirects. As with other
+// requests only one redirect is followed, and none from HTTPS to HTTP.
 func active(from *url.URL, response *http.Response) *url.URL {
 	switch response.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect:
@@ -391,7 +394,8 @@ func active(from *url.URL, response *http.Response) *url.URL {
 	return next
 }
 
-// denied tells a token that has ended from one without the right to subscribe.
+// denied returns the error of a subscription that Vault answered with 401 or 403,
+// either because the token is invalid or because it may not subscribe.
 func (w *watch) denied(ctx context.Context, token string, refused error) error {
 	s := w.store
 	err := s.login.holds(ctx, token)
@@ -399,19 +403,19 @@ func (w *watch) denied(ctx context.Context, token string, refused error) error {
 	switch {
 	case err != nil && provider.AsError(err).Code != codes.Unauthenticated:
 		return err
-	case err == nil, w.anew:
-		// Also a token that may not even be looked up: the one before it was
+	case err == nil, w.relogin:
+		// This includes a token that may not look itself up: the one before it was
 		// refused, too.
-		return provider.AccessDenied("%v: to watch secrets the policies of the login need \"read\" of %q, and \"subscribe\" of %q; only Vault Enterprise tells of events, from 1.16 on", refused, s.engine.subscription(), s.engine.secrets())
+		return provider.AccessDenied("%v: to watch secrets the policies of the login need \"read\" of %q, and \"subscribe\" of %q; only Vault Enterprise has events, from 1.16 on", refused, s.engine.subscription(), s.engine.secrets())
 	}
 
-	w.anew = true
+	w.relogin = true
 
 	return s.lost(token)
 }
 
-// lost is what follows from Vault's refusal of a token: the next round logs in
-// anew, where the config names no token.
+// lost handles a token that Vault refuses: the next attempt logs in again, unless the
+// config names a token.
 func (s *Store) lost(token string) error {
 	if s.login.credentials.static() {
 		return s.ended()
@@ -419,14 +423,14 @@ func (s *Store) lost(token string) error {
 
 	s.login.drop(token)
 
-	return provider.Unavailable("cannot watch: Vault no longer accepts the login's token: it logs in anew")
+	return provider.Unavailable("cannot watch: Vault no longer accepts the login's token: the provider logs in again")
 }
 
-// changes wait to be told of. Events come as they come; whoever is told of them
-// may take his time.
+// changes are those that were received and not yet reported. They decouple Vault's
+// events from a slow receiver.
 type changes struct {
-	// some has an entry when there is something to tell.
-	some chan struct{}
+	// pending has an entry when there are changes.
+	pending chan struct{}
 
 	mu   sync.Mutex
 	keys map[string]bool
@@ -436,7 +440,7 @@ type changes struct {
 }
 
 func newChanges() *changes {
-	return &changes{some: make(chan struct{}, 1), keys: map[string]bool{}}
+	return &changes{pending: make(chan struct{}, 1), keys: map[string]bool{}}
 }
 
 func (c *changes) add(keys []string) {
@@ -459,12 +463,12 @@ func (c *changes) add(keys []string) {
 	}
 
 	select {
-	case c.some <- struct{}{}:
+	case c.pending <- struct{}{}:
 	default:
 	}
 }
 
-// take returns what there is to tell.
+// take returns the changes and removes them.
 func (c *changes) take() provider.Change {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -167,7 +167,7 @@ func watches(t *testing.T, s *Store, keys ...string) *watching {
 func hasty(t *testing.T, s *Store, pong time.Duration, keys ...string) *watching {
 	t.Helper()
 
-	s.tempo = tempo{patience: time.Millisecond, pulse: 10 * time.Millisecond, pong: pong, lookup: 20 * time.Millisecond, handshake: late}
+	s.timing = timing{backoffStep: time.Millisecond, checkInterval: 10 * time.Millisecond, pongTimeout: pongTimeout, lookupInterval: 20 * time.Millisecond, handshake: late}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watching{t: t, changes: make(chan provider.Change), done: make(chan error, 1), cancel: cancel}
@@ -572,14 +572,14 @@ func TestWatchThatIsRefused(t *testing.T) {
 		says      string
 	}{
 		{"no right", "which one, a user cannot guess", http.StatusForbidden, `{"errors":["1 error occurred:\n\t* permission denied\n\n"]}`, codes.PermissionDenied, `need "read" of "sys/events/subscribe/kv-v2/*", and "subscribe" of "secret/*"`},
-		{"no such path", "the community edition", http.StatusNotFound, `{"errors":["1 error occurred:\n\t* unsupported path\n\n"]}`, codes.Unimplemented, "this Vault tells of no events"},
-		{"no handler", "Vault's word for a path that nobody serves", http.StatusNotFound, `{"errors":[]}`, codes.Unimplemented, "this Vault tells of no events"},
-		{"unsupported path", "as older versions say it", http.StatusBadRequest, `{"errors":["unsupported path"]}`, codes.Unimplemented, "this Vault tells of no events"},
-		{"unsupported operation", "likewise", http.StatusMethodNotAllowed, `{"errors":["1 error occurred:\n\t* unsupported operation\n\n"]}`, codes.Unimplemented, "this Vault tells of no events"},
-		{"not implemented", "whoever says so", http.StatusNotImplemented, html, codes.Unimplemented, "this Vault tells of no events"},
+		{"no such path", "the community edition", http.StatusNotFound, `{"errors":["1 error occurred:\n\t* unsupported path\n\n"]}`, codes.Unimplemented, "this Vault has no events"},
+		{"no handler", "Vault's word for a path that nobody serves", http.StatusNotFound, `{"errors":[]}`, codes.Unimplemented, "this Vault has no events"},
+		{"unsupported path", "as older versions say it", http.StatusBadRequest, `{"errors":["unsupported path"]}`, codes.Unimplemented, "this Vault has no events"},
+		{"unsupported operation", "likewise", http.StatusMethodNotAllowed, `{"errors":["1 error occurred:\n\t* unsupported operation\n\n"]}`, codes.Unimplemented, "this Vault has no events"},
+		{"not implemented", "whoever says so", http.StatusNotImplemented, html, codes.Unimplemented, "this Vault has no events"},
 		{"a gateway's 404", "it says nothing of what Vault can", http.StatusNotFound, html, codes.Unavailable, "not as Vault does"},
-		{"a gateway's page", "it lets no websocket through", http.StatusOK, html, codes.Unavailable, "let websockets through"},
-		{"an upgrade that was lost", "likewise", http.StatusUpgradeRequired, html, codes.Unavailable, "let websockets through"},
+		{"a gateway's page", "it lets no websocket through", http.StatusOK, html, codes.Unavailable, "support websockets"},
+		{"an upgrade that was lost", "likewise", http.StatusUpgradeRequired, html, codes.Unavailable, "support websockets"},
 		{"sealed", "it passes", http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`, codes.Unavailable, "Vault is sealed"},
 		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "too often"},
 		{"failed", "Vault 1.15 does while another subscription ends, and gives no reason", http.StatusBadRequest, "Error subscribing", codes.Unavailable, "answers 400"},

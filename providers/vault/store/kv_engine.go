@@ -16,7 +16,8 @@ import (
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-// engine knows the paths and answers of a key/value engine.
+// engine converts keys to paths of a key/value engine, and its responses to
+// documents.
 type engine struct {
 	mount   string
 	version v2alpha1.KVVersion
@@ -25,8 +26,8 @@ type engine struct {
 // v2 reports whether the engine keeps versions.
 func (e engine) v2() bool { return e.version != v2alpha1.KVv1 }
 
-// reserved reports whether a mount is Vault's own. Where the first part of a key
-// is the mount, a key could lead there: auth/token/lookup-self answers the
+// reserved reports whether a mount is one of Vault's own. If the first part of a key
+// is the mount, a key could name such a path: auth/token/lookup-self returns the
 // store's own token.
 func reserved(mount string) bool {
 	switch mount {
@@ -37,10 +38,10 @@ func reserved(mount string) bool {
 	}
 }
 
-// location is where a secret is read and how its answer looks.
+// location is the path of a secret and the format of the response.
 type location struct {
 	mount string
-	// keyed says that the key names the mount, and not the config.
+	// keyed reports whether the key names the mount, not the config.
 	keyed    bool
 	path     string
 	query    map[string][]string
@@ -48,9 +49,9 @@ type location struct {
 	metadata bool
 }
 
-// misfit says that there is no engine where the location leads, or another
-// than the config says. Where the key chose the mount, that is a fault of this
-// key: others of the same store may lead to an engine that fits.
+// misfit returns the error that there is no engine at the location, or one of another
+// version than the config says. If the key names the mount, that is an error of this
+// key: other keys of the store may name other engines.
 func (l location) misfit(format string, args ...any) error {
 	err := provider.InvalidConfig(format, args...)
 	err.StoreScope = !l.keyed
@@ -58,9 +59,9 @@ func (l location) misfit(format string, args ...any) error {
 	return err
 }
 
-// locate turns a key into a path. A key may repeat the mount and, on version
-// 2, the "data" that the API puts after it; it may not leave the mount, nor
-// lead to what Vault keeps for itself.
+// locate returns the location of a key. A key may repeat the mount and, on version 2,
+// the "data" that follows it in the API; it may not name a path outside of the mount,
+// nor one of Vault's own.
 func (e engine) locate(key, version string, metadata bool) (location, error) {
 	v2 := e.v2()
 
@@ -118,7 +119,7 @@ func (e engine) locate(key, version string, metadata bool) (location, error) {
 	return from, nil
 }
 
-// document makes Vault's answer a document.
+// document converts a response to a document.
 func (l location) document(key, version string, secret *api.Secret) (document.Document, error) {
 	if secret == nil || secret.Data == nil {
 		return document.Document{}, provider.Unavailable("cannot read secret %q: Vault's answer holds no data", key)
@@ -144,10 +145,9 @@ func (l location) document(key, version string, secret *api.Secret) (document.Do
 	return encode(key, data, revision(secret.Data["metadata"]))
 }
 
-// absence is what Vault's answer 404 means. That a secret is absent is proven
-// only by the answers that the engine itself gives: an empty list of errors, or
-// a version without data. Whatever else answers 404, from a missing mount to a
-// gateway in between, knows nothing of the secret.
+// absence converts a response 404. Only a response of the engine itself proves that a
+// secret does not exist: an empty list of errors, or a version without data. Any
+// other 404, such as that of a missing mount or a gateway, proves nothing.
 func (l location) absence(key, version string, body []byte) error {
 	var answer struct {
 		Errors   *[]string `json:"errors"`
@@ -182,8 +182,9 @@ func missing(key, version string) error {
 	return provider.NotFound("secret %q does not exist, or its latest version was deleted", key)
 }
 
-// revision of a version 2 secret: its number and when it was written, for a
-// secret that was destroyed and made anew begins to count again.
+// revision returns the revision of a version 2 secret: its number and the time of the
+// write, because the numbers of a secret that was destroyed and created again start
+// over.
 func revision(metadata any) string {
 	fields, ok := metadata.(map[string]any)
 	if !ok {
@@ -193,7 +194,7 @@ func revision(metadata any) string {
 	return fmt.Sprintf("%v@%v", fields["version"], fields["created_time"])
 }
 
-// encode returns the value as the JSON text that properties are selected from.
+// encode returns the value as a JSON text, from which properties are selected.
 func encode(key string, value any, revision string) (document.Document, error) {
 	if value == nil {
 		value = map[string]any{}

@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// maxNames bounds the names that one search looks at, matching or not.
+	// maxNames bounds the names that one search lists, matching or not.
 	maxNames = 100_000
-	// maxReads bounds the secrets of one search that are read at a time.
+	// maxReads bounds the concurrent reads of one search.
 	maxReads = 8
 )
 
-// Find walks the engine below the path, or all of it, and reads what matches. A
-// part that may not be listed or read fails the search: what is left out would
-// look like secrets that are gone. Tags are custom metadata.
+// Find lists the engine below the path, or all of it, and reads the secrets that
+// match. A folder or secret that may not be listed or read fails the search: left
+// out, it would seem to be deleted. Tags are custom metadata.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
 	mount, folder := strings.Trim(s.engine.mount, "/"), ""
 	if query.Path != nil {
 		folder = strings.Trim(*query.Path, "/")
 	}
 
-	// Keys repeat the mount where the config names none.
+	// Keys contain the mount if the config names none.
 	prefix := ""
 
 	if mount == "" {
@@ -85,7 +85,7 @@ func (w *walk) failure() error {
 	return w.failed
 }
 
-// fail ends the search; the first failure is told.
+// fail ends the search; the first failure is its error.
 func (w *walk) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,7 +97,7 @@ func (w *walk) fail(err error) {
 	w.cancel()
 }
 
-// folder looks at every name below a folder.
+// folder visits every name below a folder.
 func (w *walk) folder(ctx context.Context, folder string) error {
 	names, err := w.list(ctx, folder)
 	if err != nil {
@@ -211,8 +211,8 @@ func (w *walk) list(ctx context.Context, folder string) ([]string, error) {
 	return names, nil
 }
 
-// secret tells of a secret, unless its tags do not match or its latest version
-// was deleted.
+// secret reports a secret, unless its tags do not match or its latest version was
+// deleted.
 func (w *walk) secret(ctx context.Context, key string) error {
 	if len(w.query.Tags) > 0 {
 		metadata, err := w.store.fetch(ctx, key, "", true)
@@ -245,7 +245,7 @@ func (w *walk) secret(ctx context.Context, key string) error {
 	return w.found(provider.Found{Key: key, Value: read.Raw})
 }
 
-// gone leaves out what has no version that can be read any more.
+// gone skips a secret without a version that can be read.
 func gone(err error) error {
 	var typed *provider.Error
 	if errors.As(err, &typed) && typed.Code == codes.NotFound && typed.Reason == pb.ReasonNotFound {

@@ -13,8 +13,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Read reads each key and version once, however many properties of it are
-// asked for.
+// Read reads each key and version once, however many of its properties are read.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	return document.Read(ctx, reads, s.fetch)
 }
@@ -38,7 +37,7 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 
-	// Not ReadWithData: it gives the same nothing for every kind of 404.
+	// Not ReadWithData, which does not distinguish the kinds of 404.
 	response, err := client.Logical().ReadRawWithDataWithContext(ctx, from.path, from.query)
 	if response != nil {
 		defer response.Body.Close()
@@ -56,9 +55,9 @@ func (s *Store) fetch(ctx context.Context, key, version string, metadata bool) (
 	return from.document(key, version, secret)
 }
 
-// refusal makes Vault's refusal one that the operator understands. Vault
-// answers 403 both to a token that has ended and to one without the right to
-// what was asked; only asking about the token tells them apart.
+// refusal converts an error response. Vault answers 403 both for a token that has
+// expired and for one without the right to the path; only a lookup of the token
+// shows the difference.
 func (s *Store) refusal(ctx context.Context, client *api.Client, verb string, from location, key, version string, response *api.Response, err error) error {
 	typed := provider.AsError(requestError(verb+" secret \""+key+"\"", err))
 
@@ -80,9 +79,9 @@ func (s *Store) refusal(ctx context.Context, client *api.Client, verb string, fr
 	return typed
 }
 
-// absence is what Vault's answer 404 means. An engine of version 1 answers in
-// the same way whether a secret is absent or was asked for as one of version 2;
-// then the engine's version decides, where the token may see it.
+// absence converts a response 404. An engine of version 1 returns the same response
+// for a secret that does not exist and for a path of version 2; the engine's version
+// then decides, if the token may read it.
 func (s *Store) absence(ctx context.Context, client *api.Client, from location, key, version string, body []byte) error {
 	err := from.absence(key, version, body)
 	if !from.v2 || provider.AsError(err).Code != codes.NotFound {
@@ -96,8 +95,8 @@ func (s *Store) absence(ctx context.Context, client *api.Client, from location, 
 	return err
 }
 
-// version of the engine at a mount, asked for once; empty where Vault does not
-// tell.
+// version returns the version of the engine at a mount, which is read once; empty if
+// it cannot be read.
 func (s *Store) version(ctx context.Context, client *api.Client, mount string) string {
 	s.mu.Lock()
 	known, asked := s.versions[mount]
@@ -118,7 +117,7 @@ func (s *Store) version(ctx context.Context, client *api.Client, mount string) s
 
 	if secret != nil && secret.Data["type"] == "kv" {
 		options, _ := secret.Data["options"].(map[string]any)
-		// An engine that was made without options is of version 1.
+		// An engine without options is of version 1.
 		if version, _ = options["version"].(string); version == "" {
 			version = "1"
 		}

@@ -35,24 +35,24 @@ type settings struct {
 	CustomMetadata map[string]string `json:"customMetadata"`
 }
 
-// errConflict says that somebody wrote between look and write.
+// errConflict means that another writer changed the secret between read and write.
 var errConflict = errors.New("another write came first")
 
-// state is a secret as it stands, for a write that depends on it.
+// state is the current state of a secret, on which a write depends.
 type state struct {
 	location location
-	// raw is the document; there reports whether there is one.
+	// raw is the document; there reports whether it exists.
 	raw      []byte
 	there    bool
 	revision string
-	// version is what check-and-set compares, on an engine of version 2.
+	// version is compared by check-and-set, on an engine of version 2.
 	version json.Number
-	// marks are the custom metadata; marked reports whether there are any, even
+	// marks are the custom metadata; marked reports whether the metadata exist, even
 	// without a version that can be read.
 	marks  map[string]string
 	marked bool
-	// foreign says that a secret of a version 1 engine has a field where the
-	// marks would be, which holds something else.
+	// foreign reports whether a secret of a version 1 engine has another field with
+	// the name of the marks'.
 	foreign bool
 }
 
@@ -70,8 +70,8 @@ func (st *state) checkOwner(key, owner string, adopt bool) error {
 	return owners().Check(fmt.Sprintf("secret %q", key), ownership.MarkOf(st.marks), owner, adopt)
 }
 
-// Push writes a secret, or a property of one. An engine of version 2 checks
-// that nobody wrote in between.
+// Push writes a secret, or a property of one. On an engine of version 2 it uses
+// check-and-set.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
 	wanted, err := provider.DecodeSettings[settings](push.Settings)
 	if err != nil {
@@ -136,8 +136,8 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{Revision: st.revision}, nil
 	}
 
-	// The mark comes first: a secret without one would be nobody's if this ended
-	// in between.
+	// The mark is written first: if the push ended before the other write, the secret
+	// would have no owner.
 	if !marked && st.location.v2 {
 		if err := s.mark(ctx, push.Key, st.location, marks); err != nil {
 			return provider.Pushed{}, err
@@ -148,12 +148,12 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 		return provider.Pushed{Changed: true, Revision: st.revision}, nil
 	}
 
-	// Metadata know no check-and-set: two owners that claim a secret at the same
-	// time both write their mark. Whose it is, their writes of the data decide.
+	// Metadata have no check-and-set: two owners that claim a secret at the same time
+	// both write their mark. The write of the data decides which of them owns it.
 	claims := st.location.v2 && st.marks[ownership.OwnerTag] != push.Owner
 	if claims {
-		// Repeated after its answer was lost, the write would find its own version,
-		// and take it for somebody else's.
+		// A write that is repeated because its response was lost would conflict with
+		// its own version.
 		ctx = unrepeated(ctx)
 	}
 
@@ -173,15 +173,15 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings) (
 	return provider.Pushed{Changed: err == nil, Revision: revision}, err
 }
 
-// confirm sees to it that a claim of which the data are written stands, though
-// another one that lost may have put its mark in between, and taken it away.
+// confirm writes the marks of a claim again if another claim, which lost, has
+// overwritten or removed them.
 func (s *Store) confirm(ctx context.Context, key string, from location, marks map[string]string) error {
 	for range maxAttempts {
 		now, _, err := s.metadata(ctx, key, from)
 
 		switch {
 		case isNotFound(err):
-			// It was deleted since.
+			// It was deleted meanwhile.
 			return nil
 		case err != nil:
 			return err
@@ -203,11 +203,11 @@ func (s *Store) confirm(ctx context.Context, key string, from location, marks ma
 	return nil
 }
 
-// disclaim takes back the marks of a claim that lost: what somebody else has
-// written in the meantime is not this owner's, and the next look must not take
-// it for that. It touches nothing where the mark is another owner's already. Of a
-// winner that puts its mark back at the same moment it may take that away: then
-// the secret is nobody's until it is adopted, and never the loser's.
+// disclaim removes the marks of a claim that lost, so that the secret of another
+// writer is not taken for this owner's. It changes nothing if the mark is another
+// owner's already. If the winner confirms its mark at the same moment, that mark may
+// be removed too: the secret then has no owner until it is adopted, and is never the
+// loser's.
 func (s *Store) disclaim(ctx context.Context, key string, st *state, marks map[string]string) error {
 	now, _, err := s.metadata(ctx, key, st.location)
 
@@ -252,7 +252,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return false, err
 	}
 
-	// A first push that was cut off may have left its mark alone.
+	// A first push that did not complete may have left metadata without data.
 	abandoned := !st.there && st.marks[ownership.OwnerTag] == deletion.Owner && s.spec.Deletion != v2alpha1.VaultSoftDelete
 	if !st.there && !abandoned {
 		return false, nil
@@ -318,8 +318,7 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 		return st, nil
 	}
 
-	// That a version was deleted says nothing of the marks, nor of the version
-	// to compare with.
+	// A deleted version has metadata, and a number for check-and-set.
 	marks, version, err := s.metadata(ctx, key, from)
 
 	switch {
@@ -342,8 +341,8 @@ func (s *Store) state(ctx context.Context, key string) (*state, error) {
 	return st, nil
 }
 
-// metadata reads a secret's custom metadata, on an engine of version 2, and the
-// number of its latest version; the latter is empty where Vault tells none.
+// metadata reads a secret's custom metadata, on an engine of version 2, and the number
+// of its latest version, which is empty if the response has none.
 func (s *Store) metadata(ctx context.Context, key string, from location) (map[string]string, json.Number, error) {
 	path := strings.Replace(from.path, from.mount+"/data/", from.mount+"/metadata/", 1)
 
@@ -361,7 +360,7 @@ func (s *Store) metadata(ctx context.Context, key string, from location) (map[st
 	return texts(answer.Data["custom_metadata"]), version, nil
 }
 
-// take takes over what a read answered.
+// take sets the state from the response of a read.
 func (st *state) take(key string, answer *api.Secret) error {
 	found, err := st.location.document(key, "", answer)
 	if err != nil {
@@ -398,7 +397,7 @@ func (s *Store) mark(ctx context.Context, key string, from location, marks map[s
 	return err
 }
 
-// write writes a secret and gives its revision.
+// write writes a secret and returns its revision.
 func (s *Store) write(ctx context.Context, key string, st *state, raw []byte, marks map[string]string) (string, error) {
 	var fields map[string]any
 	if err := decode(raw, &fields); err != nil {
@@ -474,7 +473,7 @@ func (s *Store) request(ctx context.Context, key, verb string, from location, me
 	case err != nil:
 		return nil, s.refusal(ctx, client, verb, from, key, "", response, err)
 	case response.StatusCode == http.StatusNoContent:
-		return nil, nil //nolint:nilnil // there is no answer to a write of version 1
+		return nil, nil //nolint:nilnil // a write of version 1 has no response
 	}
 
 	secret, err := api.ParseSecret(response.Body)
@@ -506,11 +505,11 @@ func conflicting(err error) bool {
 func contended(key string) error {
 	return &provider.Error{
 		Code: codes.Aborted, Reason: pb.ReasonUnavailable,
-		Message: fmt.Sprintf("cannot write secret %q: somebody else writes it at the same time", key),
+		Message: fmt.Sprintf("cannot write secret %q: another client writes it at the same time", key),
 	}
 }
 
-// texts are the entries of a map that are texts; nil where it is no map.
+// texts returns the entries of a map that are texts; nil if it is no map.
 func texts(value any) map[string]string {
 	fields, ok := value.(map[string]any)
 	if !ok {
@@ -528,8 +527,8 @@ func texts(value any) map[string]string {
 	return found
 }
 
-// marksOf are the marks that a push added to a secret of a version 1 engine; nil
-// where the field is somebody's own.
+// marksOf returns the marks that a push added to a secret of a version 1 engine; nil
+// if the field is something else.
 func marksOf(field any) map[string]string {
 	fields, _ := field.(map[string]any)
 	if marks := texts(field); len(marks) == len(fields) && ownership.MarkOf(marks).Managed {
@@ -539,7 +538,7 @@ func marksOf(field any) map[string]string {
 	return nil
 }
 
-// withoutMarks leaves out what a push added to a secret of a version 1 engine.
+// withoutMarks returns a secret of a version 1 engine without the marks.
 func withoutMarks(data map[string]any) map[string]any {
 	if marksOf(data[marksKey]) == nil {
 		return data
@@ -557,7 +556,7 @@ func isObject(text []byte) bool {
 	return decode(text, &fields) == nil && fields != nil
 }
 
-// decode keeps numbers as they are written.
+// decode decodes JSON without converting numbers.
 func decode(text []byte, into any) error {
 	decoder := json.NewDecoder(strings.NewReader(string(text)))
 	decoder.UseNumber()

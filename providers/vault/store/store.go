@@ -24,9 +24,9 @@ const (
 	defaultInterval = time.Second
 	maxInterval     = 10 * time.Second
 	requestTimeout  = 20 * time.Second
-	// maxAnswer bounds an answer of a server that the config's author chose.
+	// maxAnswer bounds a response, in bytes: the author of a config chooses the server.
 	maxAnswer = 8 << 20
-	// maxRedirect bounds what is read of one that only redirects.
+	// maxRedirect bounds how much is read of a response that only redirects.
 	maxRedirect = 64 << 10
 )
 
@@ -39,7 +39,7 @@ type process struct {
 	google http.RoundTripper
 }
 
-// newProcess returns one without connections.
+// newProcess returns a process without connections.
 func newProcess() *process {
 	return &process{connections: connections{shared: map[string]*connection{}}, now: time.Now, google: http.DefaultTransport}
 }
@@ -58,10 +58,10 @@ type Store struct {
 	engine      engine
 	login       *login
 	spec        v2alpha1.VaultSpec
-	tempo       tempo
+	timing      timing
 
 	mu sync.Mutex
-	// versions of engines, by mount, as far as they were looked up.
+	// versions of the engines that were looked up, by mount.
 	versions map[string]string
 }
 
@@ -105,7 +105,7 @@ func (p *process) New(ctx context.Context, env provider.Environment, config *v2a
 	}
 
 	if err != nil {
-		// One that could not log in has nothing to revoke.
+		// Without a login there is nothing to revoke.
 		_ = p.connections.release(ctx, shared)
 
 		return nil, err
@@ -114,7 +114,7 @@ func (p *process) New(ctx context.Context, env provider.Environment, config *v2a
 	return &Store{
 		client: client, connection: shared, connections: &p.connections, login: shared.login, spec: spec,
 		engine: engine{mount: spec.Path, version: spec.Version}, versions: map[string]string{},
-		tempo: tempo{patience: patience, pulse: pulse, pong: pong, lookup: lookup, handshake: requestTimeout},
+		timing: timing{backoffStep: backoffStep, checkInterval: checkInterval, pongTimeout: pongTimeout, lookupInterval: lookupInterval, handshake: requestTimeout},
 	}, nil
 }
 
@@ -137,7 +137,7 @@ func (p *process) dial(env provider.Environment, spec *v2alpha1.VaultSpec, bundl
 	return &connection{http: httpClient, login: &login{client: client, credentials: how, now: p.now}}, nil
 }
 
-// drained ends what Vault's library leaves open: the answer that redirects.
+// drained closes the responses that Vault's library leaves open: redirects.
 type drained struct{ *http.Transport }
 
 // RoundTrip performs a request.
@@ -158,7 +158,7 @@ func (d drained) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // authorities returns the bundle of spec.caBundle or spec.caProvider; empty means
-// that the system's count.
+// the system's authorities.
 func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.VaultSpec) ([]byte, error) {
 	bundle, field := spec.CABundle, "spec.caBundle"
 
@@ -182,7 +182,7 @@ func authorities(ctx context.Context, env provider.Environment, spec *v2alpha1.V
 	return bundle, nil
 }
 
-// Validate asks Vault whether the login holds.
+// Validate looks up the login's token.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	if err := s.login.check(ctx); err != nil {
 		if provider.AsError(err).Code == codes.Unauthenticated {
@@ -193,22 +193,22 @@ func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	}
 
 	if strings.HasPrefix(s.spec.Server, "http://") {
-		return provider.Validation{Warnings: []string{"spec.server is plain HTTP: token and secrets travel unprotected"}}, nil
+		return provider.Validation{Warnings: []string{"spec.server is plain HTTP: token and secrets are sent unencrypted"}}, nil
 	}
 
 	return provider.Validation{}, nil
 }
 
-// Close revokes the login where no other store shares it, unless it is a token
-// that the config names.
+// Close revokes the login unless another store uses it too, or the config names the
+// token.
 func (s *Store) Close(ctx context.Context) error {
 	return s.connections.release(ctx, s.connection)
 }
 
-// ended is what to answer when Vault no longer accepts the login. Stores that
-// are made from now on log in anew.
+// ended returns the error of a login that Vault no longer accepts. Stores that are
+// constructed afterwards log in again.
 func (s *Store) ended() error {
 	s.connections.forget(s.connection)
 
-	return provider.Unauthenticated("Vault no longer accepts the login: its token has ended or was revoked")
+	return provider.Unauthenticated("Vault no longer accepts the login: its token has expired or was revoked")
 }

@@ -405,7 +405,7 @@ func TestWarnsOfPlainHTTP(t *testing.T) {
 	store := with(v, token, func(s *setup) { s.spec.Server = plain.URL }).open(t)
 
 	validation, err := store.Validate(t.Context())
-	if err != nil || len(validation.Warnings) != 1 || !strings.Contains(validation.Warnings[0], "unprotected") {
+	if err != nil || len(validation.Warnings) != 1 || !strings.Contains(validation.Warnings[0], "unencrypted") {
 		t.Errorf("%+v, %v", validation, err)
 	}
 }

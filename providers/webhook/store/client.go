@@ -23,7 +23,7 @@ const (
 	defaultInterval = time.Second
 	// maxAnswer bounds an answer, in bytes.
 	maxAnswer = 4 << 20
-	// maxRetryAfter bounds how long an API can put us off.
+	// maxRetryAfter bounds the Retry-After of an API.
 	maxRetryAfter = time.Hour
 )
 
@@ -35,7 +35,7 @@ type client struct {
 	interval time.Duration
 	notFound []int
 	now      func() time.Time
-	// turns bounds the calls at the same time by its capacity; nil does not.
+	// turns bounds the concurrent calls by its capacity; nil means no bound.
 	turns chan struct{}
 }
 
@@ -56,8 +56,7 @@ func operationOf(request *http.Request) string {
 	return operation
 }
 
-// do performs a call and repeats what may be repeated: what has no effect, or
-// the same effect again.
+// do performs a call, and repeats it if it is idempotent.
 func (c *client) do(ctx context.Context, call *call) (*answer, error) {
 	retries := c.retries
 	if call.operation == operationPush && call.method != http.MethodPut || call.operation == operationDelete && call.method != http.MethodDelete {
@@ -85,8 +84,8 @@ func (c *client) do(ctx context.Context, call *call) (*answer, error) {
 	return got, err
 }
 
-// passingError is a failure that may be over in a moment. One that says when to
-// come back is none: the operator repeats it, and waits without keeping anybody.
+// passingError is a transient failure, which is repeated. A response with
+// Retry-After is not one: the operator repeats the call at that time.
 type passingError struct{ of *provider.Error }
 
 func (e *passingError) Error() string { return e.of.Error() }
@@ -146,13 +145,13 @@ func (c *client) once(ctx context.Context, call *call) (*answer, error) {
 	return &answer{status: response.StatusCode, header: response.Header, body: content}, nil
 }
 
-// absent reports whether an answer says that there is no such secret.
+// absent reports whether a status means that the secret does not exist.
 func (c *client) absent(status int) bool {
 	return slices.Contains(c.notFound, status)
 }
 
-// refusal says what a status means; nil for one of an answer. What else the API
-// says is not told: nobody knows what it holds.
+// refusal returns the error of a status; nil for success. The response itself is
+// not quoted: it may contain a secret.
 func (c *client) refusal(call *call, response *http.Response) error {
 	status := response.StatusCode
 	answers := fmt.Sprintf("%s answers %d", call.shown, status)
@@ -189,14 +188,15 @@ func (c *client) refusal(call *call, response *http.Response) error {
 	}
 }
 
-// item makes an error one of the one secret: nothing says that others fail too.
+// item sets the scope of an error to the one secret: other secrets need not fail.
 func item(e *provider.Error) *provider.Error {
 	e.StoreScope = false
 
 	return e
 }
 
-// retryAfter is when the API wants to be asked again; 0 where it does not say.
+// retryAfter returns the time after which the API may be called again; 0 if the
+// response has none.
 func (c *client) retryAfter(header http.Header) time.Duration {
 	given := header.Get("Retry-After")
 
@@ -211,8 +211,8 @@ func (c *client) retryAfter(header http.Header) time.Duration {
 	return 0
 }
 
-// failure says why there is no answer. The library's own words hold the URL, and
-// what of the answer it did not understand.
+// failure returns the error of a request without a response. The library's error
+// contains the URL, and the part of a response that it could not parse.
 func (c *client) failure(ctx context.Context, call *call, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

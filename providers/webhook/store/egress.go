@@ -14,13 +14,13 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// egressPolicy is where stores may connect to, which whoever runs the provider
-// decides. The zero value allows public addresses only, and no proxy.
+// egressPolicy decides which addresses stores may connect to, by flags of the
+// provider. The zero value allows public addresses only, and no proxy.
 type egressPolicy struct {
 	// Networks that may be reached although they are not public.
 	Networks []netip.Prefix
-	// Proxy takes the proxies that the environment names. A proxy then resolves
-	// names, and decides what may be reached.
+	// Proxy uses the proxies of the environment. A proxy then resolves names, and
+	// decides which addresses may be reached.
 	Proxy bool
 }
 
@@ -39,8 +39,8 @@ func (e *egressPolicy) register(flags *flag.FlagSet) {
 	flags.BoolVar(&e.Proxy, "proxy-from-environment", false, "use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name; a proxy decides by itself what may be reached")
 }
 
-// addressError says that an address may not be reached. It does not name the
-// address: what a name resolves to inside of the network is nobody's to learn.
+// addressError is the error of an address that may not be reached. It does not
+// contain the address, which the author of a config must not learn from a name.
 type addressError struct{ kind string }
 
 func (e *addressError) Error() string {
@@ -64,8 +64,8 @@ func (e *egressPolicy) check(address netip.Addr) error {
 	return nil
 }
 
-// special is what an address is that is not of the public internet; empty for
-// one that is.
+// special returns the kind of an address that is not public; empty for a public
+// one.
 func special(address netip.Addr) string {
 	switch {
 	case address.IsUnspecified():
@@ -128,8 +128,8 @@ func reserved6() map[string]string {
 	}
 }
 
-// control is called with each address that is about to be dialled, after names
-// are resolved: a name that leads elsewhere at the second look does not help.
+// control is called with each address before it is dialled, after names are
+// resolved, so that a name cannot resolve to another address after the check.
 func (e *egressPolicy) control(_, address string, _ syscall.RawConn) error {
 	parsed, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -139,8 +139,8 @@ func (e *egressPolicy) control(_, address string, _ syscall.RawConn) error {
 	return e.check(parsed.Addr())
 }
 
-// checkHost refuses a host that is an address and may not be reached, before
-// anything is dialled.
+// checkHost refuses a host that is an address and may not be reached, before a
+// connection is made.
 func (e *egressPolicy) checkHost(u *url.URL) error {
 	address, err := netip.ParseAddr(u.Hostname())
 	if err != nil {
@@ -150,7 +150,7 @@ func (e *egressPolicy) checkHost(u *url.URL) error {
 	return e.check(address)
 }
 
-// transport connects to where it is allowed to.
+// transport returns a transport that connects to allowed addresses only.
 func (e *egressPolicy) transport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: e.control}
 
@@ -165,8 +165,8 @@ func (e *egressPolicy) transport() *http.Transport {
 		TLSHandshakeTimeout:    10 * time.Second,
 		ExpectContinueTimeout:  time.Second,
 		MaxResponseHeaderBytes: 64 << 10,
-		// A connection that a firewall drops without a word would else take every
-		// request until the kernel gives up, minutes later.
+		// Without pings, a connection that a firewall has dropped would be used
+		// for every request until the kernel times out, minutes later.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 
@@ -177,7 +177,7 @@ func (e *egressPolicy) transport() *http.Transport {
 	return transport
 }
 
-// invalid makes a refused address a verdict on the config.
+// invalid converts the refusal of an address to an error of the config.
 func (e *addressError) invalid(field string) error {
 	return provider.InvalidConfig("%s %s", field, e.Error())
 }

@@ -15,15 +15,15 @@ import (
 	"unicode/utf8"
 )
 
-// escapeFunction is added to what stands in a URL. No template can name it.
+// escapeFunction is added to each action in a URL. No template can call it.
 const escapeFunction = "_escape"
 
 // encoded is a text that is percent-encoded already.
 type encoded string
 
-// functions of templates: nothing of the environment, of files or of the
-// network. Those of the template language that make texts are replaced by ones
-// whose texts are bounded. No error of theirs holds a value.
+// functions returns the functions of templates. None accesses the environment,
+// files or the network. Those of the template language that return texts are
+// replaced by ones with bounded results. No error contains a value.
 func functions(most bound) template.FuncMap {
 	return template.FuncMap{
 		escapeFunction: most.escape,
@@ -46,7 +46,7 @@ func functions(most bound) template.FuncMap {
 	}
 }
 
-// allowed are the functions that a template may name.
+// allowed returns the functions that a template may call.
 func allowed() []string {
 	names := []string{"and", "eq", "ne", "not", "or"}
 
@@ -74,12 +74,12 @@ func (b bound) check(s string) (string, error) {
 
 func (b bound) exceeded() error { return fmt.Errorf("the text has more than %d bytes", int(b)) }
 
-// percent encodes all that has a meaning anywhere in a URL, a slash too.
+// percent encodes all characters with a meaning in a URL, including the slash.
 func percent(s string) encoded {
 	return encoded(strings.ReplaceAll(url.QueryEscape(s), "+", "%20"))
 }
 
-// pathOf keeps the slashes of a path, and encodes what stands between them.
+// pathOf encodes the segments of a path, and not the slashes between them.
 func pathOf(s string) encoded {
 	parts := strings.Split(s, "/")
 	for i, part := range parts {
@@ -147,8 +147,7 @@ func otherwise(fallback, s string) string {
 	return s
 }
 
-// entry is stricter than that of the template language, which gives nothing for
-// a key that is not there.
+// entry fails for a missing key, for which the template language returns nothing.
 func entry(values map[string]string, key string) (string, error) {
 	value, ok := values[key]
 	if !ok {
@@ -166,8 +165,8 @@ func (b bound) print(values ...any) (string, error) {
 	return b.check(fmt.Sprint(values...))
 }
 
-// simpleVerbs are those without a width, which could make any length of a short
-// text.
+// simpleVerbs are format verbs without a width, with which a result could have
+// any length.
 var simpleVerbs = regexp.MustCompile(`^([^%]|%[%dsvq])*$`)
 
 func (b bound) printf(format string, values ...any) (string, error) {

@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// maxLanes bounds the connections of a store that logs in by NTLM.
+	// maxLanes bounds the connections of a store that uses NTLM.
 	maxLanes = 8
-	// maxDrained bounds what is read of an answer that nobody wants, in bytes.
+	// maxDrained bounds how much is read of a response that is discarded, in
+	// bytes.
 	maxDrained = 64 << 10
 )
 
-// errTorn says that a login did not have one connection to the end.
+// errTorn means that a login was not completed on one connection.
 var errTorn = errors.New("the connection ended in the midst of the login by NTLM, which needs one that stays open")
 
-// ntlm performs requests as a user. NTLM logs in a connection, by three requests
-// in a row, and whatever else is sent through it is the user's ([MS-NTHT]): each
+// ntlm performs requests as a user. NTLM authenticates a connection, with three
+// consecutive requests, and later requests on it are the user's ([MS-NTHT]): each
 // request therefore has a lane of its own, which is one connection, until its
-// answer is closed.
+// response is closed.
 type ntlm struct {
 	username, password string
 	transport          func() *http.Transport
@@ -42,7 +43,8 @@ type ntlm struct {
 
 var _ http.RoundTripper = (*ntlm)(nil)
 
-// ntlm makes what performs the store's requests as the user of the config.
+// ntlm returns the transport that performs the store's requests as the user of
+// the config.
 func (s *Store) ntlm(ctx context.Context, env provider.Environment, config *v2alpha1.WebhookNTLM, transport func() *http.Transport) (*ntlm, error) {
 	for _, endpoint := range s.all() {
 		if header, both := endpoint.headers["Authorization"]; both {
@@ -76,8 +78,8 @@ func (s *Store) ntlm(ctx context.Context, env provider.Environment, config *v2al
 	return n, nil
 }
 
-// unproxied refuses a proxy that sees requests one by one: it would be logged in,
-// with whoever else it serves.
+// unproxied refuses a proxy for plain HTTP: its connections would be
+// authenticated, with the requests of its other clients.
 func unproxied(transport *http.Transport, endpoint *endpoint) error {
 	if endpoint.origin.Scheme != "http" || transport.Proxy == nil {
 		return nil
@@ -90,8 +92,8 @@ func unproxied(transport *http.Transport, endpoint *endpoint) error {
 	return nil
 }
 
-// RoundTrip performs a request, and logs its connection in where the API asks
-// for that.
+// RoundTrip performs a request, and authenticates its connection if the API
+// requires that.
 func (n *ntlm) RoundTrip(request *http.Request) (*http.Response, error) {
 	lane := &lane{Transport: n.take()}
 	leave := sync.OnceFunc(func() { n.leave(lane.Transport) })
@@ -142,7 +144,7 @@ func (n *ntlm) take() *http.Transport {
 	}
 
 	transport := n.transport()
-	// HTTP/2 sends the requests of many through one connection.
+	// HTTP/2 multiplexes requests on one connection.
 	transport.ForceAttemptHTTP2 = false
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true)
@@ -168,7 +170,8 @@ func (n *ntlm) CloseIdleConnections() {
 	}
 }
 
-// lane is the way of one request, with the requests that log it in.
+// lane performs one request at a time, with the requests that authenticate its
+// connection.
 type lane struct {
 	*http.Transport
 
@@ -205,8 +208,8 @@ func (l *lane) RoundTrip(request *http.Request) (response *http.Response, err er
 	return response, nil
 }
 
-// verdict on a 401, which is also what the library answers where the login
-// broke off.
+// verdict returns the error of a 401, which the library also returns for an
+// incomplete login.
 func (l *lane) verdict() error {
 	switch sent := len(l.connections); {
 	case l.err != nil:

@@ -42,31 +42,31 @@ type endpoint struct {
 	uses    map[string]bool
 }
 
-// values are what a request is about.
+// values are the inputs of a request.
 type values struct {
 	key, property, version, value, owner, revision string
 	adopt                                          bool
 }
 
-// call is an endpoint's request for certain values.
+// call is the request of an endpoint for given values.
 type call struct {
 	operation, method string
-	// shown names it in errors: method and origin, and nothing that a template
-	// has made.
+	// shown is its name in errors: method and origin, and nothing from a
+	// template.
 	shown  string
 	url    *url.URL
 	header http.Header
 	body   string
 }
 
-// section is what of a config makes an endpoint.
+// section is the part of a config that defines an endpoint.
 type section struct {
 	field, operation, method, url, urlField, body string
 	headers                                       map[string]header
 	known                                         vocabulary
 }
 
-// header is a header's template and the field that it stands in.
+// header is the template of a header, and the field that defines it.
 type header struct{ field, source string }
 
 // headersOf returns headers by their canonical names.
@@ -93,8 +93,8 @@ func headersOf(field string, templates map[string]v2alpha1.HeaderTemplate, into 
 	return nil
 }
 
-// ownHeaders are those that no config may set: they say how a message is to be
-// read, or whom it is for.
+// ownHeaders returns the headers that no config may set: they define how a
+// message is decoded, or its destination.
 func ownHeaders() []string {
 	return []string{"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
@@ -142,12 +142,11 @@ func (e *endpoint) texts() []*text {
 	return all
 }
 
-// beginning is the part of a URL that must be plain text: up to what ends the
-// host.
+// beginning returns the part of a URL that may not contain a template: up to the
+// end of the host.
 var beginning = regexp.MustCompile(`^https?://[^/?#\\\s]+[/?#]`)
 
-// origin returns scheme and host of a template, which no value may have a part
-// in.
+// origin returns scheme and host of a template, which may not depend on a value.
 func origin(address *text) (*url.URL, error) {
 	start := address.prefix()
 	if _, literal := address.literal(); !literal && !beginning.MatchString(start) {
@@ -163,7 +162,7 @@ func origin(address *text) (*url.URL, error) {
 
 	switch {
 	case err != nil:
-		// The library quotes the URL, and a password may stand in it.
+		// The library quotes the URL, which may contain a password.
 		return nil, errors.New("it is no URL, such as https://api.example.com/secrets")
 	case parsed.User != nil:
 		return nil, errors.New("no user and password may stand in a URL: use a header, such as Authorization, and spec.secrets")
@@ -174,7 +173,7 @@ func origin(address *text) (*url.URL, error) {
 	return &url.URL{Scheme: parsed.Scheme, Host: parsed.Host}, nil
 }
 
-// data is what templates see.
+// data returns the values for templates.
 func (s *Store) data(v values) map[string]any {
 	data := map[string]any{
 		nameRemoteRef: map[string]string{nameKey: v.key, nameRemoteKey: v.key, nameProperty: v.property, nameVersion: v.version},
@@ -192,7 +191,7 @@ func (s *Store) data(v values) map[string]any {
 	return data
 }
 
-// render makes the request for certain values.
+// render returns the request for given values.
 func (e *endpoint) render(data map[string]any) (*call, error) {
 	c := &call{operation: e.operation, method: e.method, shown: e.method + " " + e.origin.String(), header: http.Header{}}
 
@@ -229,8 +228,8 @@ func (e *endpoint) render(data map[string]any) (*call, error) {
 	return c, nil
 }
 
-// locate checks a URL that a template has made: it leads to the origin, and no
-// value leads out of the path that it stands in.
+// locate checks the URL of a template: it must have the origin of the config, and
+// no value may leave its path segment.
 func (e *endpoint) locate(made string) (*url.URL, error) {
 	if len(made) > maxURL {
 		return nil, fmt.Errorf("the URL has more than %d bytes", maxURL)

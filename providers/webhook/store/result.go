@@ -15,19 +15,19 @@ import (
 
 const (
 	resultField = "spec.result.jsonPath"
-	// maxDepth bounds how deep an answer may nest where a path is followed into
-	// it: each level is looked at once more.
+	// maxDepth bounds the nesting of a response in which a path is searched: each
+	// level is visited once more.
 	maxDepth = 100
 )
 
-// result finds the secret in an answer that is JSON.
+// result selects the secret in a response that is JSON.
 type result struct {
 	text *text
-	// path is parsed ahead where no value stands in it.
+	// path is parsed once if it contains no value.
 	path jp.Expr
 }
 
-// parseResult reads the path; nil means that the answer is the secret.
+// parseResult parses the path; nil means that the response is the secret.
 func parseResult(source string) (*result, error) {
 	if strings.TrimSpace(source) == "" {
 		return nil, nil
@@ -48,11 +48,11 @@ func parseResult(source string) (*result, error) {
 	return r, nil
 }
 
-// uses reports whether the path names a value.
+// uses reports whether the path contains a value.
 func (r *result) uses(name string) bool { return r != nil && r.text.uses[name] }
 
-// find returns what the path leads to: a string as its text, null as nothing, and
-// anything else as it stands in the answer.
+// find returns the value at the path: a string as its text, null as an empty
+// value, and any other value as its JSON text.
 func (r *result) find(wanted values, raw []byte, data map[string]any) ([]byte, error) {
 	if r == nil {
 		return raw, nil
@@ -92,10 +92,9 @@ func (r *result) find(wanted values, raw []byte, data map[string]any) ([]byte, e
 	return unquoted(part), nil
 }
 
-// absent says what it means that the path leads nowhere. Only a part that looks
-// for something, in what is there to be looked through, proves that it is not
-// there; that anything else is missing is a mistake in the path, or a change of
-// the API.
+// absent returns the error of a path without a match. Only a part that searches
+// an existing object or list proves that the secret does not exist; anything else
+// that is missing is an error in the path, or a change of the API.
 func (r *result) absent(wanted values, path jp.Expr, tree any) error {
 	at := len(path) - 1
 
@@ -119,7 +118,7 @@ func (r *result) absent(wanted values, path jp.Expr, tree any) error {
 	}
 }
 
-// looked reports whether a part of a path has looked through a node for something.
+// looked reports whether a part of a path has searched a node.
 func (r *result) looked(wanted values, path jp.Expr, at int, node any) bool {
 	object, _ := node.(*ordered)
 	list, _ := node.([]any)
@@ -155,7 +154,7 @@ func nodeAt(node any, at jp.Expr) any {
 	return node
 }
 
-// searches reports whether a path looks for something, and so may find nothing.
+// searches reports whether a path contains a search, which may have no match.
 func searches(path jp.Expr) bool {
 	for _, part := range path {
 		switch part.(type) {
@@ -168,8 +167,8 @@ func searches(path jp.Expr) bool {
 	return false
 }
 
-// parsePath reads a path, and refuses what could take more than one look at
-// each part of the answer.
+// parsePath parses a path, and refuses one that could visit parts of the response
+// more than once.
 func parsePath(source string) (jp.Expr, error) {
 	source = strings.TrimSpace(source)
 	if source == "" {
@@ -203,8 +202,8 @@ func parsePath(source string) (jp.Expr, error) {
 	return path, nil
 }
 
-// plainFilter looks into a filter. The library cannot show one that is a path
-// alone, as in [?(@.a)], and panics: its text is looked at.
+// plainFilter checks a filter. The library panics for a filter that is a path
+// only, as in [?(@.a)]: its text is checked instead.
 func plainFilter(filter *jp.Filter) (err error) {
 	defer func() {
 		if recover() == nil {
@@ -219,11 +218,10 @@ func plainFilter(filter *jp.Filter) (err error) {
 	return plainForm(filter.Inspect())
 }
 
-// errFilterPath says what a path in a filter may be.
+// errFilterPath is the error of a path in a filter that is not supported.
 var errFilterPath = errors.New("paths in a filter begin with @, and have names and indexes only")
 
-// plainForm refuses a filter that goes through the whole answer for each part
-// of it.
+// plainForm refuses a filter that visits the whole response for each part of it.
 func plainForm(form *jp.Form) error {
 	for _, side := range []any{form.Left, form.Right} {
 		switch side := side.(type) {
@@ -252,8 +250,8 @@ func plainForm(form *jp.Form) error {
 	return nil
 }
 
-// search returns the first part that a path leads to. What the library cannot
-// compare it panics at.
+// search returns the first match of a path. The library panics for values that it
+// cannot compare.
 func search(path jp.Expr, tree any) (found jp.Expr, ok bool, err error) {
 	defer func() {
 		if recover() != nil {
@@ -266,9 +264,8 @@ func search(path jp.Expr, tree any) (found jp.Expr, ok bool, err error) {
 	return found, ok, nil
 }
 
-// first returns the first part that a path leads to, in the order of the text, by
-// the names and indexes that lead there. The library itself finds them in any
-// order.
+// first returns the names and indexes of the first match of a path, in the order
+// of the text. The library itself finds matches in any order.
 func first(path jp.Expr, node any, at jp.Expr) (jp.Expr, bool) {
 	if len(path) == 0 {
 		return at, true
@@ -329,7 +326,7 @@ func childOf(node any, part jp.Frag) (child any, ok bool) {
 	return child, ok
 }
 
-// each tries the children of a node in order, until one will do.
+// each visits the children of a node in order, until one matches.
 func each(node any, at jp.Expr, try func(child any, at jp.Expr) (jp.Expr, bool)) (jp.Expr, bool) {
 	switch node := node.(type) {
 	case *ordered:
@@ -441,8 +438,8 @@ func value(decoder *json.Decoder, depth int) (any, error) {
 	}
 }
 
-// follow returns the text at the end of a path of names and indexes. The tree
-// that was searched has lost how numbers are written.
+// follow returns the JSON text at a path of names and indexes. The decoded tree
+// does not have the original spelling of numbers.
 func follow(raw []byte, path jp.Expr) ([]byte, error) {
 	for _, part := range path {
 		switch part := part.(type) {

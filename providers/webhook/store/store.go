@@ -22,7 +22,7 @@ import (
 	"github.com/external-secrets/eso/providers/webhook/api/v2alpha1"
 )
 
-// maxRevision bounds the ETag that a revision is made of, in bytes.
+// maxRevision bounds the ETag in a revision, in bytes.
 const maxRevision = 256
 
 // Store is one HTTP API.
@@ -33,10 +33,10 @@ type Store struct {
 	// push, remove and exists are nil where the config has none.
 	push, remove, exists *endpoint
 	ownerHeader          string
-	// single holds the credentials whose name has one key, secrets all of them.
+	// single has the credentials with one key, secrets has all of them.
 	single  map[string]string
 	secrets map[string]map[string]string
-	// config tells revisions of another config apart.
+	// config identifies the config in revisions.
 	config   string
 	warnings []string
 	locks    locks
@@ -49,8 +49,8 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// New returns the store of a config. It checks all templates, and asks the API
-// nothing.
+// New returns the store of a config. It checks all templates, and does not call
+// the API.
 func (e *egressPolicy) New(ctx context.Context, env provider.Environment, config *v2alpha1.Webhook) (*Store, error) {
 	spec := &config.Spec
 
@@ -116,7 +116,7 @@ func newClient(env provider.Environment, spec *v2alpha1.WebhookSpec, base http.R
 			Transport: backend.NewTransport(backend.Options{
 				Base: base, Calls: env.Calls, Operation: operationOf, RequestsPerSecond: int(spec.RequestsPerSecond), MaxAnswer: maxAnswer,
 			}),
-			// Credentials stand in headers of any name: they would travel along.
+			// A credential may be in any header, and would be sent there.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 	}
@@ -179,7 +179,7 @@ func (s *Store) resolve(ctx context.Context, env provider.Environment, spec *v2a
 	return nil
 }
 
-// vocabulary is what templates of an operation may name.
+// vocabulary returns the values that templates of an operation may use.
 func (s *Store) vocabulary(operation string) vocabulary {
 	known := vocabulary{nameRemoteRef: {nameKey, nameProperty, nameRemoteKey}, nameSecrets: {}}
 
@@ -271,7 +271,7 @@ func (s *Store) all() []*endpoint {
 	return slices.DeleteFunc([]*endpoint{s.read, s.push, s.remove, s.exists}, func(e *endpoint) bool { return e == nil })
 }
 
-// settle finds out what can be told of an endpoint before it is used.
+// settle checks an endpoint before it is used.
 func (s *Store) settle(e *egressPolicy, endpoint *endpoint) error {
 	field := endpoint.url.field
 
@@ -283,11 +283,11 @@ func (s *Store) settle(e *egressPolicy, endpoint *endpoint) error {
 		return err
 	}
 
-	if warning := field + " is plain HTTP: credentials and secrets travel unprotected"; endpoint.origin.Scheme == "http" && !slices.Contains(s.warnings, warning) {
+	if warning := field + " is plain HTTP: credentials and secrets are sent unencrypted"; endpoint.origin.Scheme == "http" && !slices.Contains(s.warnings, warning) {
 		s.warnings = append(s.warnings, warning)
 	}
 
-	// What a value cannot mend is told now.
+	// An error that no value can avoid is reported now.
 	for _, t := range endpoint.texts() {
 		if !t.constant() {
 			continue
@@ -311,7 +311,7 @@ func (s *Store) settle(e *egressPolicy, endpoint *endpoint) error {
 	return nil
 }
 
-// tlsOf makes the TLS settings.
+// tlsOf returns the TLS settings.
 func tlsOf(ctx context.Context, env provider.Environment, spec *v2alpha1.WebhookSpec) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	bundle, field := spec.CABundle, "spec.caBundle"
@@ -348,7 +348,7 @@ func tlsOf(ctx context.Context, env provider.Environment, spec *v2alpha1.Webhook
 
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		// The library's words may quote what it read.
+		// The library's error may quote the file.
 		return nil, provider.InvalidConfig("spec.clientTLS: certificate and key are no pair in PEM: look at key %q of Secret %q and key %q of Secret %q",
 			spec.ClientTLS.CertSecretRef.Key, spec.ClientTLS.CertSecretRef.Name, spec.ClientTLS.KeySecretRef.Key, spec.ClientTLS.KeySecretRef.Name)
 	}
@@ -358,8 +358,8 @@ func tlsOf(ctx context.Context, env provider.Environment, spec *v2alpha1.Webhook
 	return config, nil
 }
 
-// Validate tells what the config says of itself: nothing is known that could be
-// asked for.
+// Validate returns the warnings about the config. It sends no request: no key is
+// known.
 func (s *Store) Validate(context.Context) (provider.Validation, error) {
 	return provider.Validation{Unknown: true, Message: "only a read can tell whether the API accepts the requests", Warnings: s.warnings}, nil
 }
@@ -371,17 +371,17 @@ func (s *Store) Close(context.Context) error {
 	return nil
 }
 
-// errNotModified says that the caller's revision is the current one.
+// errNotModified means that the caller's revision is the current one.
 var errNotModified = errors.New("not modified")
 
-// asked is one request of a batch, and which revision its callers know.
+// asked is one request of a batch, and the revision that its callers know.
 type asked struct {
 	call *call
 	etag string
 }
 
-// Read makes each different request once, however many reads it answers. Where
-// the request names no property, properties are selected from its answer.
+// Read sends each distinct request once, however many reads need it. If the
+// request has no property, properties are selected from its response.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	results := make([]provider.Result, len(reads))
 	requests := map[string]*asked{}
@@ -428,7 +428,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 	return results
 }
 
-// reading is the request that reads a secret.
+// reading returns the request that reads a secret.
 func (s *Store) reading(key, property, version string, metadata bool) (*call, error) {
 	if metadata {
 		return nil, provider.Unsupported("metadataPolicy: Fetch: an API has no metadata that the provider knows of")
@@ -441,10 +441,10 @@ func (s *Store) reading(key, property, version string, metadata bool) (*call, er
 	return s.read.render(s.data(values{key: key, property: property, version: version}))
 }
 
-// perProperty reports whether the config itself leads to single properties.
+// perProperty reports whether the requests of the config read single properties.
 func (s *Store) perProperty() bool { return s.read.uses[nameProperty] || s.result.uses(nameProperty) }
 
-// answer answers one read out of the answer to its request.
+// answer returns the result of one read from the response to its request.
 func (s *Store) answer(read provider.Read, fetched provider.Result) provider.Result {
 	if errors.Is(fetched.Err, errNotModified) {
 		return provider.Result{NotModified: true, Revision: read.KnownRevision}
@@ -468,7 +468,7 @@ func (s *Store) answer(read provider.Read, fetched provider.Result) provider.Res
 	return document.Answer(read, document.Document{Raw: raw, Revision: fetched.Revision})
 }
 
-// fetched is a secret as the API has it.
+// fetched is a secret of the API.
 type fetched struct {
 	document.Document
 
@@ -505,8 +505,9 @@ func (s *Store) fetch(ctx context.Context, asked *asked) (fetched, error) {
 	}, nil
 }
 
-// revision of an answer: the API's own word for it, else a sum of its bytes. It
-// is of this config: another one may make something else of the same answer.
+// revision returns the revision of a response: the API's ETag, else a hash of its
+// body. It is specific to this config: another one may select something else from
+// the same response.
 func (s *Store) revision(etag string, body []byte) string {
 	if etag != "" {
 		return s.config + ":" + etag
@@ -515,7 +516,7 @@ func (s *Store) revision(etag string, body []byte) string {
 	return s.config + "#" + short(body)
 }
 
-// etag of a revision that this config has made; empty for any other.
+// etag returns the ETag of a revision of this config; empty for any other.
 func (s *Store) etag(revision string) string {
 	etag, own := strings.CutPrefix(revision, s.config+":")
 	if !own {
@@ -531,7 +532,7 @@ func short(content []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// about puts what was tried in front of an error of this provider.
+// about adds what failed to an error of this provider.
 func about(what, key string, err error) error {
 	var typed *provider.Error
 	if !errors.As(err, &typed) {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// maxText and maxBody bound, in bytes, what templates make, and what each
-	// function in them does.
+	// maxText and maxBody bound the results of templates and of their functions,
+	// in bytes.
 	maxText = 64 << 10
 	maxBody = 8 << 20
 	// maxCalls bounds how many functions a template calls.
@@ -34,12 +34,12 @@ const (
 	nameRevision  = "revision"
 )
 
-// vocabulary is which values a template may use: names, and where a name is a
-// map the keys of it, else nil.
+// vocabulary is the values that a template may use, by name; for a map with its
+// keys, else nil.
 type vocabulary map[string][]string
 
-// text is a template of the config. It can name values, call functions of the
-// allow-list and use if. It cannot loop, nor keep anything: what it takes is
+// text is a template of the config. It can use values, functions of the
+// allow-list and if. It has no loops and no variables, so that its cost is
 // bounded by its length.
 type text struct {
 	field  string
@@ -50,8 +50,8 @@ type text struct {
 	uses map[string]bool
 }
 
-// parseText reads a template; where escape is set, whatever an action of it
-// inserts is percent-encoded.
+// parseText parses a template; if escape is set, the results of its actions are
+// percent-encoded.
 func parseText(field, source string, known vocabulary, most bound, escape bool) (*text, error) {
 	parsed, err := template.New(field).Option("missingkey=error").Funcs(functions(most)).Parse(source)
 	if err != nil {
@@ -76,7 +76,7 @@ func parseText(field, source string, known vocabulary, most bound, escape bool) 
 	return t, nil
 }
 
-// literal reports whether the template always makes the same text, and gives it.
+// literal returns the text of a template without actions, and whether it is one.
 func (t *text) literal() (string, bool) {
 	if t.parsed.Tree == nil || t.parsed.Root == nil {
 		return "", true
@@ -96,7 +96,7 @@ func (t *text) literal() (string, bool) {
 	return made.String(), true
 }
 
-// prefix is the plain text that the template begins with.
+// prefix returns the text before the first action of the template.
 func (t *text) prefix() string {
 	if t.parsed.Tree == nil || t.parsed.Root == nil || len(t.parsed.Root.Nodes) == 0 {
 		return ""
@@ -109,8 +109,7 @@ func (t *text) prefix() string {
 	return ""
 }
 
-// constant reports whether nothing but the config decides what the template
-// makes.
+// constant reports whether the result of the template depends on the config only.
 func (t *text) constant() bool {
 	for used := range t.uses {
 		if used != nameSecrets {
@@ -121,8 +120,8 @@ func (t *text) constant() bool {
 	return true
 }
 
-// render executes the template. Its errors hold the place and what a function
-// says, which is never a value.
+// render executes the template. Its errors have the position and the error of a
+// function, which contains no value.
 func (t *text) render(values map[string]any) (string, error) {
 	made := &limited{most: int(t.most)}
 	if err := t.parsed.Execute(made, values); err != nil {
@@ -136,8 +135,8 @@ func (t *text) render(values map[string]any) (string, error) {
 	return made.String(), nil
 }
 
-// invalid is the config's fault where nothing but the config decides, else that
-// of the one request.
+// invalid returns an error of the config if the template is constant, else one of
+// the request.
 func (t *text) invalid(format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)
 	if !strings.HasPrefix(message, t.field) {
@@ -153,7 +152,7 @@ func (t *text) invalid(format string, args ...any) error {
 
 var errTooLong = errors.New("the text is too long")
 
-// limited keeps a template from making more than it may.
+// limited is a writer that fails beyond a number of bytes.
 type limited struct {
 	strings.Builder
 
@@ -168,7 +167,7 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.Builder.Write(p)
 }
 
-// checker goes through a template and refuses what is not on the list.
+// checker walks a template and refuses everything that is not on the allow-list.
 type checker struct {
 	text   *text
 	known  vocabulary
@@ -271,7 +270,7 @@ func (c *checker) argument(node parse.Node) error {
 	}
 }
 
-// field checks that a value is there, and takes down that it is used.
+// field checks that a value exists, and records its use.
 func (c *checker) field(node parse.Node, path []string) error {
 	keys, known := c.known[path[0]]
 	shown := "." + strings.Join(path, ".")
@@ -280,7 +279,7 @@ func (c *checker) field(node parse.Node, path []string) error {
 	case !known:
 		return c.fault(node, "%s is not known here; known are %s", shown, strings.Join(c.names(), ", "))
 	case len(path) == 1 && path[0] == nameRemoteRef:
-		// As a map it is looked into by index, with who knows which key.
+		// As a map it may be used with index, and any key.
 		for _, key := range keys {
 			c.use(path[0], key)
 		}

@@ -13,20 +13,20 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// current is what a secret holds before it is written.
+// current is the state of a secret before a write.
 type current struct {
-	// unreadable says that the API does not read: nothing is known.
+	// unreadable means that the API has no reads: the state is unknown.
 	unreadable bool
-	// secret says that the secret is there, found that the property of it that
-	// was asked for is, too.
+	// secret reports whether the secret exists, found whether the requested
+	// property exists too.
 	secret, found bool
 	raw           []byte
 	revision      string
 	owner         string
 }
 
-// look reads a secret, or a property of one where the config leads to single
-// properties. A secret that is not there is no error.
+// look reads a secret, or a property of one if the config reads single
+// properties. A secret that does not exist is no error.
 func (s *Store) look(ctx context.Context, key, property string) (current, error) {
 	call, err := s.reading(key, property, "", false)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *Store) checkOwner(now current, owner string, adopt bool) error {
 	return s.owners().Check("it", ownership.Mark{Owner: now.owner}, owner, adopt)
 }
 
-// Push reads, compares, and writes a difference.
+// Push reads the secret, compares it, and writes a difference.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
 	if s.push == nil {
 		return provider.Pushed{}, provider.Unsupported("cannot push secret %q: spec.push is not set", push.Key)
@@ -94,7 +94,8 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 		return provider.Pushed{}, about("push secret", push.Key, err)
 	}
 
-	// Which revision a read would answer with is not told by a write.
+	// The response to a write does not have the revision that a read would
+	// return.
 	return provider.Pushed{Changed: changed}, nil
 }
 
@@ -115,7 +116,7 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 		return false, provider.Unsupported("the API does not read secrets, and spec.push does not name .remoteRef.property: nothing knows the rest of the secret")
 	}
 
-	// Whose it is stands in the answer that the API does not give.
+	// The owner is in the response to a read, which the API does not support.
 	if now.unreadable && s.ownerHeader != "" {
 		return false, provider.Unsupported("the API does not read secrets, so that spec.ownerHeader cannot tell whose this one is: remove spec.ownerHeader, or let the API answer to reads")
 	}
@@ -150,8 +151,8 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 	})
 }
 
-// compare reports whether what is to be written is there, and whether it is the
-// same.
+// compare reports whether the secret or property exists, and whether it has the
+// value already.
 func (s *Store) compare(ctx context.Context, now current, push provider.Push) (there, same bool, err error) {
 	switch {
 	case now.unreadable && push.IfNotExists:
@@ -190,7 +191,7 @@ func (s *Store) write(ctx context.Context, v values) error {
 	return nil
 }
 
-// Delete makes a secret, or a property of one, absent.
+// Delete deletes a secret, or a property of one.
 func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, error) {
 	if s.remove == nil {
 		return false, provider.Unsupported("cannot delete secret %q: spec.delete is not set", deletion.Key)
@@ -218,7 +219,7 @@ func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, err
 		return false, provider.Unsupported("spec.delete does not name .remoteRef.property, and what is read is single properties: nothing knows the whole secret")
 	}
 
-	// Without a part to leave or a mark to see, the API decides by itself.
+	// Without other properties to preserve or a mark to check, no read is needed.
 	if part || s.ownerHeader != "" || s.remove.uses[nameRevision] {
 		now, err := s.look(ctx, deletion.Key, deletion.Property)
 
@@ -264,7 +265,7 @@ func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, err
 	return !s.client.absent(got.status) && got.status != http.StatusNotModified, nil
 }
 
-// share of a secret that a property is.
+// share is the part of a secret that a property is.
 type share int
 
 const (
@@ -273,7 +274,7 @@ const (
 	everything
 )
 
-// rest is what is left of a secret without a property.
+// rest returns a secret without a property.
 func (s *Store) rest(deletion provider.Deletion, now current) ([]byte, share, error) {
 	if !document.Has(now.raw, deletion.Property) {
 		return nil, nothing, nil
@@ -295,7 +296,7 @@ func (s *Store) rest(deletion provider.Deletion, now current) ([]byte, share, er
 	return rest, some, nil
 }
 
-// Exists asks by spec.exists, or else reads.
+// Exists sends the request of spec.exists, or reads the secret.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	there, err := s.ask(ctx, key, property)
 	if err != nil {
@@ -334,9 +335,8 @@ func (s *Store) ask(ctx context.Context, key, property string) (bool, error) {
 	return !s.client.absent(got.status), nil
 }
 
-// locks let one write of a key at a time go through: what is read, changed and
-// written again would lose what another one writes in between. Several keys may
-// share a lock.
+// locks serialise the writes of a key: concurrent read-modify-write cycles would
+// lose updates. Several keys may share a lock.
 type locks struct {
 	seed  maphash.Seed
 	slots [64]chan struct{}

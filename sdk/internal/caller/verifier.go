@@ -27,11 +27,11 @@ const (
 	maxTokenBytes = 16 << 10
 	// reviewTimeout bounds a TokenReview.
 	reviewTimeout = 5 * time.Second
-	// goodFor and badFor are how long a verdict is kept: a ServiceAccount that
-	// is deleted is refused after that long.
+	// goodFor and badFor are how long the result of a review is cached: a deleted
+	// ServiceAccount is refused after that time.
 	goodFor = time.Minute
 	badFor  = 10 * time.Second
-	// maxKept bounds the verdicts that are kept.
+	// maxKept bounds the cached results.
 	maxKept = 4096
 )
 
@@ -57,7 +57,7 @@ type Verifier struct {
 	kept map[[sha256.Size]byte]*verdict
 }
 
-// verdict on one token, or the making of it.
+// verdict is the result of the review of a token, or a running review.
 type verdict struct {
 	done    chan struct{}
 	account types.NamespacedName
@@ -74,8 +74,8 @@ func New(options Options) *Verifier {
 	return &Verifier{options: options, kept: map[[sha256.Size]byte]*verdict{}}
 }
 
-// Verify refuses a call that carries no token that it should, or one that does
-// not hold.
+// Verify returns an error for a call whose required token is missing, or whose
+// token is not valid.
 func (v *Verifier) Verify(ctx context.Context, call *pb.CallContext) error {
 	carried := metadata.ValueFromIncomingContext(ctx, pb.TokenMetadata)
 
@@ -119,7 +119,7 @@ func (v *Verifier) accounts() string {
 	return strings.Join(names, ", ")
 }
 
-// account tells whose token it is.
+// account returns the ServiceAccount of a token.
 func (v *Verifier) account(ctx context.Context, token string) (types.NamespacedName, error) {
 	d, fresh := v.verdict(sha256.Sum256([]byte(token)))
 	if fresh {
@@ -145,7 +145,7 @@ func (v *Verifier) verdict(digest [sha256.Size]byte) (*verdict, bool) {
 	if d, ok := v.kept[digest]; ok {
 		select {
 		case <-d.done:
-			// A clock that jumped back must not make a verdict last.
+			// A clock that was set back must not extend a result.
 			if now.Before(d.ends) && !now.Add(goodFor).Before(d.ends) {
 				return d, false
 			}
@@ -154,7 +154,7 @@ func (v *Verifier) verdict(digest [sha256.Size]byte) (*verdict, bool) {
 		}
 	}
 
-	// Whoever sends many tokens that do not hold gains no more than the reviews.
+	// A caller with many invalid tokens can only cause more reviews.
 	if len(v.kept) >= maxKept {
 		clear(v.kept)
 	}
@@ -192,7 +192,7 @@ func (v *Verifier) review(ctx context.Context, token string) (types.NamespacedNa
 	case apierrors.IsForbidden(err):
 		return types.NamespacedName{}, refuse("this provider may not create tokenreviews: bind the ClusterRole external-secrets-provider-tokens to its ServiceAccount")
 	case err != nil:
-		// Not the error itself: it may quote what was sent.
+		// Not the error itself, which may quote the token.
 		return types.NamespacedName{}, provider.Unavailable("cannot have the call's token reviewed: the API server answers %s", apierrors.ReasonForError(err))
 	case !review.Status.Authenticated:
 		return types.NamespacedName{}, refuse("the token does not hold for audience %q", audience)

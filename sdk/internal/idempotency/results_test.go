@@ -3,7 +3,7 @@ package idempotency
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -55,7 +55,7 @@ func TestBounds(t *testing.T) {
 			r := New()
 
 			for i := range test.results + 1 {
-				if generated, err := do(t, r, fmt.Sprint(i), test.size); !generated || err != nil {
+				if generated, err := do(t, r, strconv.Itoa(i), test.size); !generated || err != nil {
 					t.Fatalf("generation %d: %t, %v", i, generated, err)
 				}
 			}
@@ -64,7 +64,7 @@ func TestBounds(t *testing.T) {
 				t.Errorf("%s: the oldest was generated again: %t, %v", test.why, generated, err)
 			}
 
-			if generated, err := do(t, r, fmt.Sprint(test.results), test.size); generated || err != nil {
+			if generated, err := do(t, r, strconv.Itoa(test.results), test.size); generated || err != nil {
 				t.Errorf("%s: the newest is not kept: %t, %v", test.why, generated, err)
 			}
 
@@ -81,8 +81,8 @@ func TestSpentKeysAreBounded(t *testing.T) {
 
 	r := New()
 	for i := range maxSpent + 1 {
-		r.Drop(key(fmt.Sprint(i)))
-		r.Drop(key(fmt.Sprint(i)))
+		r.Drop(key(strconv.Itoa(i)))
+		r.Drop(key(strconv.Itoa(i)))
 	}
 
 	if len(r.spent) != maxSpent || r.spentOrder.Len() != maxSpent {
@@ -103,7 +103,7 @@ func TestRunningIsBounded(t *testing.T) {
 	cancel()
 
 	for i := range maxRunning {
-		if _, err := r.Do(cancelled, key(fmt.Sprint(i)), func(context.Context) (*pb.GenerateResponse, error) {
+		if _, err := r.Do(cancelled, key(strconv.Itoa(i)), func(context.Context) (*pb.GenerateResponse, error) {
 			<-proceed
 
 			return nil, errors.New("failed")

@@ -14,16 +14,16 @@ type security struct{ uid int }
 
 var _ credentials.TransportCredentials = (*security)(nil)
 
-// Credentials take calls of processes of one user only.
+// Credentials accept calls of processes of one user only.
 func Credentials(uid int) credentials.TransportCredentials { return &security{uid} }
 
-// info says that the caller is on this machine.
+// info describes a peer on this machine.
 type info struct{ credentials.CommonAuthInfo }
 
 // AuthType names the kind of security.
 func (info) AuthType() string { return "peer-uid" }
 
-// ServerHandshake checks who calls.
+// ServerHandshake checks the user of the peer.
 func (s *security) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	uid, err := userOf(conn)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *security) Info() credentials.ProtocolInfo {
 // Clone returns equal credentials.
 func (s *security) Clone() credentials.TransportCredentials { return &security{s.uid} }
 
-// OverrideServerName is refused: there is none.
+// OverrideServerName is refused: a socket has no server name.
 func (s *security) OverrideServerName(string) error {
 	return errors.New("cannot override the server name")
 }

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userOf asks the kernel who is at the other end.
+// userOf returns the user of the peer, which the kernel reports.
 func userOf(conn net.Conn) (int, error) {
 	local, ok := conn.(*net.UnixConn)
 	if !ok {

@@ -19,12 +19,12 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// tokenSeconds is how long a requested ServiceAccount token lives: the least
-// that Kubernetes grants.
+// tokenSeconds is the lifetime of a requested ServiceAccount token: the minimum
+// of Kubernetes.
 const tokenSeconds = 600
 
-// Resolver resolves references in one namespace and remembers what it read, so
-// that a change is noticed. It implements provider.References.
+// Resolver resolves references in one namespace and records the values that it
+// read, so that it can detect changes. It implements provider.References.
 type Resolver struct {
 	client    client.Client
 	namespace string
@@ -69,7 +69,7 @@ func (r *Resolver) CABundle(ctx context.Context, source metav1alpha1.CASource) (
 	}
 }
 
-// ServiceAccountToken requests a token that lives ten minutes.
+// ServiceAccountToken requests a token that expires after ten minutes.
 func (r *Resolver) ServiceAccountToken(ctx context.Context, ref metav1alpha1.ServiceAccountSelector, audiences ...string) (string, error) {
 	if err := r.allowed("ServiceAccount", ref.Name); err != nil {
 		return "", err
@@ -90,9 +90,8 @@ func (r *Resolver) ServiceAccountToken(ctx context.Context, ref metav1alpha1.Ser
 	return request.Status.Token, nil
 }
 
-// Changed reports whether any value that was read reads otherwise now. That one
-// cannot be read any more counts as a change; that the API server does not
-// answer does not.
+// Changed reports whether any value that was read has changed. A value that
+// cannot be read any more has changed; a failure of the API server is no change.
 func (r *Resolver) Changed(ctx context.Context) bool {
 	r.mu.Lock()
 	seen := maps.Clone(r.seen)
@@ -168,7 +167,7 @@ func (r *Resolver) value(ctx context.Context, ref reference) ([]byte, error) {
 	return value, nil
 }
 
-// allowed denies what the resolver has no namespace for.
+// allowed denies references if there is no authentication namespace.
 func (r *Resolver) allowed(kind, name string) error {
 	switch {
 	case r.namespace == "":

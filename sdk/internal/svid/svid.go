@@ -11,7 +11,7 @@ import (
 	"github.com/spiffe/go-spiffe/v2/workloadapi"
 )
 
-// firstAnswer bounds the wait for the Workload API at the start.
+// firstAnswer bounds the wait for the first SVID.
 const firstAnswer = 30 * time.Second
 
 // Source is a server's TLS by SVIDs, which the Workload API renews.
@@ -45,7 +45,7 @@ func (s *Source) Config() *tls.Config {
 	config := tlsconfig.MTLSServerConfig(s.svids, s.svids, tlsconfig.AuthorizeID(s.operator))
 	config.MinVersion = tls.VersionTLS13
 	config.NextProtos = []string{"h2"}
-	// A resumed session would outlive the SVIDs it was made with.
+	// A resumed session would outlive the SVIDs of its handshake.
 	config.SessionTicketsDisabled = true
 
 	return config
@@ -61,5 +61,5 @@ func (s *Source) Expires() time.Time {
 	return own.Certificates[0].NotAfter
 }
 
-// Close ends the watch of the Workload API.
+// Close stops the watch of the Workload API.
 func (s *Source) Close() { _ = s.svids.Close() }

@@ -30,20 +30,20 @@ type Options struct {
 	Dir string
 	// ClientURI is the URI name that a client's certificate must carry.
 	ClientURI string
-	// Interval is the least time between two looks at the files. 0 means one
+	// Interval is the minimum time between two reads of the files. 0 means one
 	// second.
 	Interval time.Duration
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Log gets a line per reload and per failure to reload.
+	// Log gets a line for each reload and each failure to reload.
 	Log *slog.Logger
 	// Reloaded is called after each successful reload; may be nil.
 	Reloaded func()
 }
 
-// Files is a server's TLS, read again when its files change. Handshakes that
-// come while the files are being replaced, or hold nonsense, get what was good
-// before.
+// Files is the TLS of a server, which is reloaded when its files change.
+// Handshakes while the files are being replaced, or are invalid, use the former
+// ones.
 type Files struct {
 	options Options
 
@@ -89,8 +89,8 @@ func (f *Files) Config() *tls.Config {
 	}
 }
 
-// Follow looks at the files until ctx ends, so that what is served and told is
-// current even while no handshake asks for it.
+// Follow reads the files periodically until ctx is done, so that they are
+// reloaded without a handshake too.
 func (f *Files) Follow(ctx context.Context) {
 	tick := time.NewTicker(f.options.Interval)
 	defer tick.Stop()
@@ -113,8 +113,8 @@ func (f *Files) Expires() time.Time {
 	return f.leaf.NotAfter
 }
 
-// ProviderIdentity is the one in the certificate that the operator has issued
-// to this provider; empty where somebody else has issued it.
+// ProviderIdentity returns the identity in the certificate that the operator has
+// issued to this provider; empty if another authority has issued it.
 func (f *Files) ProviderIdentity() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -133,7 +133,7 @@ func (f *Files) latest() *tls.Config {
 	defer f.mu.Unlock()
 
 	now := f.options.Now()
-	// A clock that jumped back must not stop the looking.
+	// A clock that was set back must not stop the reloads.
 	if since := now.Sub(f.looked); since >= 0 && since < f.options.Interval {
 		return f.current
 	}
@@ -171,7 +171,7 @@ func (f *Files) reloadLocked() error {
 	}
 
 	now := [sha256.Size]byte(sum.Sum(nil))
-	// What was bad before is not complained of at each handshake.
+	// An error is reported once, not at each handshake.
 	if now == f.sum || now == f.failed {
 		return nil
 	}
@@ -215,13 +215,13 @@ func (f *Files) parse(contents [3][]byte) (*tls.Config, *x509.Certificate, error
 		ClientCAs:        pool,
 		Time:             f.options.Now,
 		VerifyConnection: f.verify,
-		// A resumed session would outlive the certificates it was made with.
+		// A resumed session would outlive the certificates of its handshake.
 		SessionTicketsDisabled: true,
 	}, pair.Leaf, nil
 }
 
-// verify pins the client's identity: that the CA has signed a certificate is
-// not enough, or one provider could call another.
+// verify pins the client's identity. A certificate of the CA is not sufficient,
+// because one provider could then call another.
 func (f *Files) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
 	for _, uri := range leaf.URIs {

@@ -9,7 +9,7 @@ import (
 // +kubebuilder:validation:Pattern=`^arn:[a-z0-9-]+:iam::[0-9]{12}:role/[a-zA-Z0-9_+=,.@/-]+$`
 type RoleARN string
 
-// AWSAccess says where secrets are and as whom they are asked for.
+// AWSAccess is the region, the identity and the scope of requests.
 // +kubebuilder:validation:XValidation:rule="has(self.role) || !(has(self.externalID) || has(self.sessionTags) || has(self.transitiveTagKeys))",message="externalID, sessionTags and transitiveTagKeys belong to role: set role"
 type AWSAccess struct {
 	// Region of the service, such as eu-central-1.
@@ -17,8 +17,8 @@ type AWSAccess struct {
 	// +kubebuilder:validation:Pattern=`^[a-z]{2,5}(-[a-z]+)+-[0-9]+$`
 	Region string `json:"region"`
 
-	// Auth says how to log in. Absent, the provider's own identity is used,
-	// which whoever runs the provider allows by namespace.
+	// Auth is the login. Absent means the provider's own identity, if the provider
+	// allows that for the namespace.
 	// +optional
 	Auth AWSAuth `json:"auth,omitzero"`
 
@@ -28,11 +28,12 @@ type AWSAccess struct {
 	// +kubebuilder:validation:MaxItems=10
 	AdditionalRoles []RoleARN `json:"additionalRoles,omitempty"`
 
-	// Role to assume at last. Absent, secrets are asked for as who logged in.
+	// Role to assume last. Absent means that requests are made as the identity of
+	// the login.
 	// +optional
 	Role RoleARN `json:"role,omitempty"`
 
-	// ExternalID that role's trust policy asks for.
+	// ExternalID that role's trust policy requires.
 	// +optional
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=1224
@@ -54,8 +55,8 @@ type AWSAccess struct {
 	// +kubebuilder:validation:items:MaxLength=128
 	TransitiveTagKeys []string `json:"transitiveTagKeys,omitempty"`
 
-	// Prefix that stands before each key: key db with prefix /team-a/ is
-	// /team-a/db. Searches stay below it. It keeps nobody out; IAM does that.
+	// Prefix that is prepended to each key: key db with prefix /team-a/ is
+	// /team-a/db. Searches stay below it. It is no access control, which is IAM's.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Prefix string `json:"prefix,omitempty"`
@@ -80,7 +81,7 @@ type Tag struct {
 	Value string `json:"value"`
 }
 
-// AWSAuth says how to log in. At most one method is set; none means the
+// AWSAuth is the login. At most one method is set; none means the
 // provider's own identity.
 // +kubebuilder:validation:XValidation:rule="!(has(self.secretRef) && has(self.jwt))",message="set one of secretRef and jwt"
 type AWSAuth struct {
@@ -101,8 +102,8 @@ type AWSAuthSecretRef struct {
 	// SecretAccessKeySecretRef names a key with the access key's secret part.
 	SecretAccessKeySecretRef metav1alpha1.SecretKeySelector `json:"secretAccessKeySecretRef"`
 
-	// SessionTokenSecretRef names a key with the token that belongs to an access
-	// key of limited life.
+	// SessionTokenSecretRef names a key with the session token of a temporary
+	// access key.
 	// +optional
 	SessionTokenSecretRef *metav1alpha1.SecretKeySelector `json:"sessionTokenSecretRef,omitempty"`
 }
@@ -114,9 +115,9 @@ type AWSAuthJWT struct {
 	// sts.amazonaws.com unless the reference names others.
 	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
 
-	// Role that the token is exchanged for. In ESO v1 it stands in the
+	// Role that the token is exchanged for. ESO v1 reads it from the
 	// ServiceAccount's annotation eks.amazonaws.com/role-arn, which providers do
-	// not read. The roles of spec.additionalRoles and spec.role are assumed
+	// not. The roles of spec.additionalRoles and spec.role are assumed
 	// after it.
 	Role RoleARN `json:"role"`
 }

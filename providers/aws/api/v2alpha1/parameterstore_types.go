@@ -20,8 +20,7 @@ type AWSParameterStore struct {
 	Spec AWSParameterStoreSpec `json:"spec"`
 }
 
-// AWSParameterStoreSpec says where parameters are and as whom they are asked
-// for.
+// AWSParameterStoreSpec is the region, the identity and the scope of requests.
 type AWSParameterStoreSpec struct {
 	AWSAccess `json:",inline"`
 }

@@ -19,20 +19,20 @@ type AWSSecretManager struct {
 	Spec AWSSecretManagerSpec `json:"spec"`
 }
 
-// AWSSecretManagerSpec says where secrets are, as whom they are asked for, and
-// how they are deleted.
+// AWSSecretManagerSpec is the region, the identity and the scope of requests, and
+// how secrets are deleted.
 type AWSSecretManagerSpec struct {
 	AWSAccess `json:",inline"`
 
-	// SecretsManager says how secrets are deleted.
+	// SecretsManager configures how secrets are deleted.
 	// +optional
 	SecretsManager SecretsManagerDeletion `json:"secretsManager,omitzero"`
 }
 
-// SecretsManagerDeletion says how secrets are deleted.
+// SecretsManagerDeletion configures how secrets are deleted.
 // +kubebuilder:validation:XValidation:rule="!(has(self.forceDeleteWithoutRecovery) && self.forceDeleteWithoutRecovery && has(self.recoveryWindowInDays))",message="set one of forceDeleteWithoutRecovery and recoveryWindowInDays"
 type SecretsManagerDeletion struct {
-	// ForceDeleteWithoutRecovery deletes a secret for good at once.
+	// ForceDeleteWithoutRecovery deletes a secret at once and permanently.
 	// +optional
 	ForceDeleteWithoutRecovery bool `json:"forceDeleteWithoutRecovery,omitempty"`
 

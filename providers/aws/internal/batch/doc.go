@@ -1,4 +1,3 @@
-// Package batch reads many things a batch at a time, and remembers for a while
-// that AWS does not allow batches, so that it is not asked again and again for
-// what it refuses. It calls nobody itself.
+// Package batch splits reads into batches, and records for a while that AWS does
+// not allow batches, so that they are not tried every time. It does no I/O.
 package batch

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// shut is how long a gate stays shut.
+// shut is how long a gate stays shut after a refusal.
 const shut = 10 * time.Minute
 
 // Gate is open at first. Safe for concurrent use.
@@ -16,7 +16,7 @@ type Gate struct {
 	until time.Time
 }
 
-// New returns a gate that takes the time from now.
+// New returns an open gate with the given clock.
 func New(now func() time.Time) *Gate { return &Gate{now: now} }
 
 // Open reports whether the call may be tried.
@@ -27,7 +27,7 @@ func (g *Gate) Open() bool {
 	return !g.now().Before(g.until)
 }
 
-// Shut says that AWS does not allow the call. The gate opens after ten minutes.
+// Shut closes the gate for ten minutes, because AWS does not allow the call.
 func (g *Gate) Shut() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// InFlight is how many batches are read at a time.
+// InFlight is the number of concurrent batches.
 const InFlight = 4
 
 // Read calls read with batches of at most size keys, InFlight at a time, and
-// gives what they answer together.
+// returns all results.
 func Read[K comparable, V any](keys []K, size int, read func([]K) map[K]V) map[K]V {
 	var (
 		mu   sync.Mutex

@@ -13,7 +13,7 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// deadline bounds each call, its retries included.
+// deadline bounds each call, including its retries.
 func deadline(stack *middleware.Stack) error {
 	return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("ExternalSecretsDeadline",
 		func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
@@ -36,7 +36,7 @@ func counted(calls provider.Calls) func(*middleware.Stack) error {
 				began := time.Now()
 				out, metadata, err := next.HandleFinalize(ctx, in)
 
-				// What this provider says itself was no call of AWS.
+				// An error of this provider itself is no call of AWS.
 				if _, ours := errors.AsType[*provider.Error](err); !ours {
 					calls.Called(awsmiddleware.GetOperationName(ctx), code(err), time.Since(began))
 				}
@@ -46,8 +46,8 @@ func counted(calls provider.Calls) func(*middleware.Stack) error {
 	}
 }
 
-// code of an answer: OK, AWS's own code, or "error" where AWS gave none. There
-// must be few.
+// code returns the code of a response: OK, AWS's own code, or "error" if there is
+// none. There must be few distinct ones.
 func code(err error) string {
 	if err == nil {
 		return "OK"

@@ -28,22 +28,23 @@ const (
 	tokenAudience = "sts.amazonaws.com"
 	// loginTimeout bounds one step of a login.
 	loginTimeout = 30 * time.Second
-	// renewBefore is how long before their end credentials are got anew at the
-	// earliest, where they live twice as long; AWS gives none for less than 15
-	// minutes.
+	// renewBefore is how long before their expiry credentials are renewed at the
+	// earliest, if their lifetime is twice as long; AWS issues none for less than
+	// 15 minutes.
 	renewBefore = 5 * time.Minute
-	// renewPause is the time until the next try, where credentials could not be
-	// renewed and are still good.
+	// renewPause is the time until the next attempt if credentials could not be
+	// renewed and are still valid.
 	renewPause = 30 * time.Second
 	// maxSessionName bounds the name of a role's session.
 	maxSessionName = 64
 )
 
-// notInSessionName is what AWS does not take in the name of a role's session.
+// notInSessionName matches characters that AWS does not allow in the name of a
+// role's session.
 var notInSessionName = regexp.MustCompile(`[^a-zA-Z0-9_+=,.@-]`)
 
-// identity says where the first credentials come from: those of the config, or
-// none where the SDK has to find those of the process.
+// identity returns the first credentials: those of the config, or nil if the SDK
+// has to find those of the process.
 func (s *Session) identity(ctx context.Context, env provider.Environment, object metav1.Object, auth *v2alpha1.AWSAuth) (aws.CredentialsProvider, []func(*config.LoadOptions) error, error) {
 	switch {
 	case auth.SecretRef != nil && auth.JWT != nil:
@@ -67,7 +68,7 @@ func (s *Session) identity(ctx context.Context, env provider.Environment, object
 		base = credentials.StaticCredentialsProvider{Value: key}
 	}
 
-	// In place of all those that the SDK would look for.
+	// This replaces the SDK's own search for credentials.
 	return base, []func(*config.LoadOptions) error{config.WithCredentialsProvider(base)}, nil
 }
 
@@ -110,8 +111,8 @@ func (s *Session) accessKey(ctx context.Context, env provider.Environment, refs 
 	return key, nil
 }
 
-// login makes the chain of credentials: those of the config or the process,
-// then those of each role in turn. Each is kept, and got anew before it ends.
+// login returns the chain of credentials: those of the config or the process,
+// then those of each role in turn. Each is cached, and renewed before it expires.
 func (s *Session) login(env provider.Environment, object metav1.Object, access *v2alpha1.AWSAccess, base aws.CredentialsProvider) {
 	name := sessionName(object)
 
@@ -150,7 +151,7 @@ func (s *Session) assume(role v2alpha1.RoleARN, options func(*stscreds.AssumeRol
 	s.step("assume role "+string(role), stscreds.NewAssumeRoleProvider(sts.NewFromConfig(s.config), string(role), options))
 }
 
-// step makes what follows use the credentials of a provider.
+// step adds a provider of credentials to the chain.
 func (s *Session) step(what string, from aws.CredentialsProvider) {
 	s.config.Credentials = aws.NewCredentialsCache(&step{session: s, what: what, from: from, now: time.Now})
 }
@@ -161,13 +162,13 @@ type step struct {
 	what    string
 	from    aws.CredentialsProvider
 	now     func() time.Time
-	// ends is when the present credentials do. Its callers come one at a time.
+	// ends is when the current credentials expire. Its callers are serialised.
 	ends time.Time
 }
 
 var _ aws.HandleFailRefreshCredentialsCacheStrategy = (*step)(nil)
 
-// Retrieve gets credentials anew. It is called by one caller at a time.
+// Retrieve requests new credentials. It is not called concurrently.
 func (l *step) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
@@ -180,8 +181,8 @@ func (l *step) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	l.session.hide(l.what, got)
 	l.ends = got.Expires
 
-	// They are got anew some time before, and not by all stores of the provider
-	// at the same moment.
+	// They are renewed some time before, with jitter, so that not all stores of
+	// the provider do it at the same moment.
 	if got.CanExpire {
 		early := min(renewBefore, got.Expires.Sub(l.now())/2)
 		got.Expires = got.Expires.Add(-early/2 - rand.N(max(early/2, 1))) //nolint:gosec // to spread load, not to guard
@@ -190,12 +191,12 @@ func (l *step) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	return got, nil
 }
 
-// HandleFailToRefresh goes on with credentials that are still good: AWS may be
-// away for a moment.
+// HandleFailToRefresh returns credentials that are still valid: AWS may be
+// unavailable for a moment.
 func (l *step) HandleFailToRefresh(_ context.Context, previous aws.Credentials, err error) (aws.Credentials, error) {
 	now := l.now()
 
-	// A refusal is one: the role may have been taken away.
+	// A refusal is returned: the role may have been revoked.
 	if provider.AsError(err).Code == codes.Unauthenticated || !l.ends.After(now) {
 		return aws.Credentials{}, err
 	}
@@ -217,7 +218,8 @@ type webIdentity struct {
 	hide       func(string, aws.Credentials)
 }
 
-// Retrieve exchanges a new token: those of ServiceAccounts live ten minutes.
+// Retrieve exchanges a new token: those of ServiceAccounts expire after ten
+// minutes.
 func (w *webIdentity) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	token, err := w.references.ServiceAccountToken(ctx, w.account, tokenAudience)
 	if err != nil {
@@ -243,14 +245,14 @@ func (w *webIdentity) Retrieve(ctx context.Context) (aws.Credentials, error) {
 	}, nil
 }
 
-// sessionName is by what AWS's audit log tells sessions of a role apart.
+// sessionName returns the name that identifies the session in AWS's audit log.
 func sessionName(object metav1.Object) string {
 	name := notInSessionName.ReplaceAllString("external-secrets@"+object.GetNamespace()+"."+object.GetName(), "-")
 
 	return name[:min(len(name), maxSessionName)]
 }
 
-// hide keeps credentials out of errors.
+// hide records credentials that must not be in errors.
 func (s *Session) hide(from string, got aws.Credentials) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package session is a config's access to AWS: its credentials, the client
-// configuration that all its calls share, and what AWS's errors mean. It never
-// takes credentials from anywhere but what the config names, and never puts one
+// configuration that all its calls share, and the conversion of AWS's errors. It
+// must never use credentials that the config does not name, and never put one
 // into an error.
 package session

@@ -25,15 +25,15 @@ import (
 const (
 	// unknownError is the SDK's code for an answer without one.
 	unknownError = "UnknownError"
-	// throttlePause is when to come back where AWS does not say.
+	// throttlePause is the time until the next attempt if AWS gives none.
 	throttlePause = 5 * time.Second
-	// maxText bounds what is quoted of AWS's own words, in bytes.
+	// maxText bounds the quoted part of AWS's own errors, in bytes.
 	maxText = 300
-	// minHidden is the shortest text that is looked for in errors, in bytes.
+	// minHidden is the shortest text that is searched for in errors, in bytes.
 	minHidden = 4
 )
 
-// own tells the SDK not to try again what this provider said itself.
+// own marks errors of this provider, which the SDK must not retry.
 func own(err error) aws.Ternary {
 	if _, ours := errors.AsType[*provider.Error](err); ours {
 		return aws.FalseTernary
@@ -88,9 +88,9 @@ func meaningOf(code string) meaning {
 	}
 }
 
-// Error says what became of a call of AWS, which the text names: "read secret
-// x". What must not be seen besides the session's credentials, such as a value
-// that was to be written, is told in hidden.
+// Error returns the error of a call of AWS, which the text names: "read secret
+// x". The session's credentials and the hidden values, such as one that was to be
+// written, are removed from it.
 func (s *Session) Error(ctx context.Context, err error, what string, hidden ...[]byte) error {
 	var typed *provider.Error
 
@@ -169,8 +169,8 @@ func (s *Session) refusal(err error, refusal smithy.APIError, what string, hidde
 	case undecryptable:
 		return provider.AccessDenied("cannot %s: its KMS key does not let the caller in, or cannot be used: the caller needs kms:Decrypt, and kms:GenerateDataKey to write (%s%s)%s", what, code, because, id)
 	case refused:
-		// AWS's words are left out: they may repeat the request that was signed,
-		// with the session's token.
+		// AWS's message is left out: it may contain the signed request, with the
+		// session's token.
 		return provider.Unauthenticated("cannot %s: AWS does not accept the credentials (%s)%s", what, code, id)
 	case expired:
 		return provider.Unauthenticated("cannot %s: the credentials have ended (%s)%s", what, code, id)
@@ -192,13 +192,13 @@ func (s *Session) refusal(err error, refusal smithy.APIError, what string, hidde
 	case unclear:
 		fallthrough
 	default:
-		// Not in AWS's form: it may be any page of the network that the provider
-		// is in, and proves nothing.
+		// A response that is not in AWS's format may be any page of the
+		// provider's network, and proves nothing.
 		return provider.Unavailable("cannot %s: the server answers %d, and not as AWS does%s", what, status, id)
 	}
 }
 
-// loginError is the error of a login: it fails every call.
+// loginError returns the error of a login, with which every call fails.
 func (s *Session) loginError(ctx context.Context, err error, what string) error {
 	failed := s.Error(ctx, err, what)
 	if ctx.Err() != nil {
@@ -220,9 +220,9 @@ func (s *Session) loginError(ctx context.Context, err error, what string) error 
 	return &typed
 }
 
-// Check reports whether AWS accepts the credentials. Where STS cannot be asked,
-// as in a network without a way to it, probe decides: a call of the service
-// itself, of which AWS may refuse all but the credentials.
+// Check returns an error unless AWS accepts the credentials. If STS cannot be
+// reached, as in a network without a route to it, probe decides: a call of the
+// service itself, which AWS may refuse for any reason but the credentials.
 func (s *Session) Check(ctx context.Context, probe func(context.Context) error) (provider.Validation, error) {
 	caller, err := s.sts.GetCallerIdentity(ctx, &sts.GetCallerIdentityInput{})
 	if err == nil {
@@ -247,8 +247,8 @@ func (s *Session) Check(ctx context.Context, probe func(context.Context) error) 
 	return provider.Validation{Warnings: []string{failed.Message}}, nil
 }
 
-// brief puts AWS's words on one line of bounded length, without what must not
-// be seen.
+// brief returns AWS's message on one line of bounded length, without hidden
+// values.
 func (s *Session) brief(text string, hidden [][]byte) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,8 +273,8 @@ func (s *Session) brief(text string, hidden [][]byte) string {
 	return text
 }
 
-// withoutValue leaves out what AWS says before it comes to the field: its
-// complaints about a field quote what was in it.
+// withoutValue removes the part of a validation message that quotes the value of
+// the field.
 func withoutValue(text string) string {
 	if before, _, quotes := strings.Cut(text, "Value '"); quotes {
 		if at := strings.LastIndex(text, "' at '"); at >= 0 {
@@ -297,7 +297,8 @@ func status(err error) int {
 	return response.HTTPStatusCode()
 }
 
-// reference is the id of the request, by which AWS's audit log is searched.
+// reference returns the id of the request, with which it can be found in AWS's
+// audit log.
 func reference(err error) string {
 	var response *awshttp.ResponseError
 	if !errors.As(err, &response) || response.ServiceRequestID() == "" {
@@ -311,7 +312,7 @@ func reference(err error) string {
 	return ", request id " + id[:min(len(id), maxID)]
 }
 
-// retryAfter is when a throttled caller may come again, as far as AWS said.
+// retryAfter returns the time after which AWS may be called again.
 func retryAfter(header http.Header) time.Duration {
 	seconds, err := strconv.ParseUint(header.Get("Retry-After"), 10, 16)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 const (
 	defaultRetries  = 2
 	defaultInterval = 500 * time.Millisecond
-	// maxInterval bounds the time between two tries, unless the store asks for
-	// more.
+	// maxInterval bounds the time between two attempts, unless the store sets a
+	// longer one.
 	maxInterval = 20 * time.Second
 	// attemptTimeout bounds one request, callTimeout a call with its retries.
 	attemptTimeout = 20 * time.Second
@@ -35,7 +35,7 @@ const (
 	idleConnections = 16
 )
 
-// region is what may stand in the name of a host.
+// region matches texts that may be part of a host name.
 var region = regexp.MustCompile(`^[a-z]{2,5}(-[a-z]+)+-[0-9]+$`)
 
 // Session is one config's access to AWS. Safe for concurrent use.
@@ -45,7 +45,7 @@ type Session struct {
 	sts       *sts.Client
 
 	mu sync.Mutex
-	// hidden are the credentials that were used last, by where they come from.
+	// hidden are the credentials that were used last, by their source.
 	hidden map[string]aws.Credentials
 }
 
@@ -68,9 +68,9 @@ func New(ctx context.Context, env provider.Environment, object metav1.Object, ac
 
 	options = append(options, config.WithRegion(access.Region), config.WithLogger(logging.Nop{}))
 
-	// The environment says where AWS is (AWS_ENDPOINT_URL), and which
-	// authorities and proxies there are. A config says none of it: its author
-	// could send the provider's identity anywhere.
+	// The environment has the endpoint of AWS (AWS_ENDPOINT_URL), the authorities
+	// and the proxies. A config has none of them: its author could send the
+	// provider's identity anywhere.
 	if s.config, err = config.LoadDefaultConfig(ctx, options...); err != nil {
 		return nil, provider.InvalidConfig("cannot prepare the client of AWS: %v", err)
 	}
@@ -86,14 +86,14 @@ func New(ctx context.Context, env provider.Environment, object metav1.Object, ac
 	return s, nil
 }
 
-// Config is what clients of AWS's services are made with.
+// Config returns the configuration of clients of AWS's services.
 func (s *Session) Config() aws.Config { return s.config }
 
-// Close ends what the session holds. Calls must be over.
+// Close closes the session's connections. Calls must be over.
 func (s *Session) Close() { s.transport.CloseIdleConnections() }
 
-// connect returns the session connections of its own, in place of those that the
-// SDK has made: with its settings, but paced, and with bounded answers.
+// connect replaces the SDK's HTTP client with one of the session's own, which has
+// the same settings, a rate limit and bounded responses.
 func (s *Session) connect(requestsPerSecond int) {
 	client, ok := s.config.HTTPClient.(*awshttp.BuildableClient)
 	if !ok {
@@ -106,13 +106,12 @@ func (s *Session) connect(requestsPerSecond int) {
 	s.config.HTTPClient = &http.Client{
 		Timeout:   attemptTimeout,
 		Transport: detached{backend.NewTransport(backend.Options{Base: s.transport, RequestsPerSecond: requestsPerSecond})},
-		// A signature is for one host.
+		// A redirect would send the signature to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// retryer is the SDK's own, with the number and the intervals that the store
-// asks for.
+// retryer is the SDK's own, with the number and the intervals of the store.
 func retryer(settings provider.Retry) aws.Retryer {
 	retries, interval := defaultRetries, defaultInterval
 	if settings.MaxRetries != nil {
@@ -128,11 +127,11 @@ func retryer(settings provider.Retry) aws.Retryer {
 		o.Backoff = retry.BackoffDelayerFunc(func(attempt int, _ error) (time.Duration, error) {
 			delay := min(interval<<min(max(attempt-1, 0), 10), max(interval, maxInterval))
 
-			// Not all at the same moment: several calls are throttled together.
+			// Jitter, because several calls are throttled together.
 			return delay - delay/4 + rand.N(delay/2+1), nil //nolint:gosec // to spread load, not to guard
 		})
-		// What this provider says itself is final: that it is asked too often,
-		// or that a login failed, which has been tried again already.
+		// Errors of this provider are not retried: its own rate limit, and a
+		// failed login, which was retried already.
 		o.Retryables = append([]retry.IsErrorRetryable{retry.IsErrorRetryableFunc(own)}, o.Retryables...)
 	})
 }

@@ -7,9 +7,9 @@ import (
 )
 
 // detached sends a copy of each request's body. The SDK closes the body as soon
-// as an answer begins to come; package http, which may not have seen yet that
-// the body is at its end, would take that for a failure and cut the connection
-// in the middle of the answer.
+// as the response begins; package http, which may not have read the end of the
+// body yet, would treat that as a failure and close the connection in the middle
+// of the response.
 type detached struct{ base http.RoundTripper }
 
 var _ http.RoundTripper = detached{}

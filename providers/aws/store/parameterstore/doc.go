@@ -1,3 +1,3 @@
-// Package parameterstore serves parameters of AWS Systems Manager. It writes
-// only what its owner's mark allows, and nothing that is there already.
+// Package parameterstore serves parameters of AWS Systems Manager. It must never
+// write a parameter of another owner, nor a value that it already has.
 package parameterstore

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// maxNames bounds the parameters that one search looks at, matching or not.
+	// maxNames bounds the parameters that one search lists, matching or not.
 	maxNames = 100_000
-	// pathPage and listPage are the most that AWS gives at a time.
+	// pathPage and listPage are AWS's maximum page sizes.
 	pathPage = 10
 	listPage = 50
-	// maxFound bounds the values of one search that are held at a time.
+	// maxFound bounds the values of one search in memory.
 	maxFound = maxBatch * batch.InFlight
 )
 
 // Find returns the parameters below a path of the hierarchy, or those that are
-// listed. One that may not be read fails the search: left out, it would look
-// like a parameter that is gone.
+// listed. A parameter that may not be read fails the search: left out, it would
+// seem to be deleted.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
 	path := s.prefix
 	if query.Path != nil {
@@ -52,7 +52,8 @@ type walk struct {
 	seen  map[string]bool
 }
 
-// wanted reports whether a name is one that is looked for, once, and its key.
+// wanted reports whether a name matches and was not found before, and returns its
+// key.
 func (w *walk) wanted(name *string) (key string, ok bool, err error) {
 	if w.seen[aws.ToString(name)] {
 		return "", false, nil
@@ -72,7 +73,7 @@ func (w *walk) wanted(name *string) (key string, ok bool, err error) {
 	return key, below && key != "" && w.query.Matches(key, w.query.Tags), nil
 }
 
-// below reads what is below a path of the hierarchy.
+// below reads the parameters below a path of the hierarchy.
 func (w *walk) below(ctx context.Context, path string) error {
 	if len(path) > 1 {
 		path = strings.TrimRight(path, "/")
@@ -147,7 +148,7 @@ func (w *walk) listed(ctx context.Context, path string) error {
 			}
 		}
 
-		if err := w.tell(ctx, keys); err != nil {
+		if err := w.report(ctx, keys); err != nil {
 			return err
 		}
 
@@ -164,8 +165,8 @@ func (w *walk) listed(ctx context.Context, path string) error {
 	}
 }
 
-// tell reads parameters and tells of them.
-func (w *walk) tell(ctx context.Context, keys []string) error {
+// report reads parameters and reports them.
+func (w *walk) report(ctx context.Context, keys []string) error {
 	for part := range slices.Chunk(keys, maxFound) {
 		reads := make([]provider.Read, len(part))
 		for i, key := range part {
@@ -174,7 +175,7 @@ func (w *walk) tell(ctx context.Context, keys []string) error {
 
 		for i, result := range w.store.Read(ctx, reads) {
 			if result.Err != nil {
-				// It was deleted since it was listed.
+				// It was deleted after it was listed.
 				if provider.AsError(result.Err).Code == codes.NotFound {
 					continue
 				}
@@ -201,7 +202,7 @@ func within(name, path string, hierarchy bool) bool {
 	return strings.HasPrefix(name, path)
 }
 
-// filters have AWS leave out what does not match.
+// filters returns AWS's filters of a query.
 func filters(path string, query provider.Query) []types.ParameterStringFilter {
 	var filters []types.ParameterStringFilter
 

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// maxBatch is how many parameters AWS reads at a time.
+	// maxBatch is AWS's maximum number of parameters in a batch.
 	maxBatch = 10
 )
 
@@ -37,8 +37,8 @@ type outcome struct {
 	err      error
 }
 
-// Read reads each key and version once, however many properties of it are
-// asked for, and several at a time.
+// Read reads each key and version once, however many of its properties are read,
+// and several keys in a batch.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	var selections []selection
 
@@ -49,8 +49,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 			continue
 		}
 
-		// Not two versions of one parameter: what is answered says more of whose
-		// value it is than of which.
+		// Two versions of one parameter cannot be distinguished in a response.
 		keys[read.Key] = true
 
 		selections = append(selections, selection{read.Key, read.Version})
@@ -71,9 +70,9 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 	})
 }
 
-// several reads parameters in batches, as far as AWS lets the caller. One that
-// has no outcome is to be read on its own; that it is absent, for one, is only
-// proven then: a batch says the same of a name that is malformed.
+// several reads parameters in batches, if AWS allows that. A parameter without an
+// outcome has to be read on its own: a batch has the same response for a
+// parameter that does not exist and for an invalid name.
 func (s *Store) several(ctx context.Context, selections []selection) map[selection]outcome {
 	if len(selections) < 2 || !s.batches.Open() {
 		return nil
@@ -102,7 +101,7 @@ func (s *Store) batch(ctx context.Context, selections []selection) map[selection
 			s.batches.Shut()
 		case codes.InvalidArgument, codes.NotFound:
 		default:
-			// Each single read would fail by it as well.
+			// Each single read would fail in the same way.
 			for _, one := range selections {
 				outcomes[one] = outcome{err: failed}
 			}
@@ -123,7 +122,7 @@ func (s *Store) batch(ctx context.Context, selections []selection) map[selection
 	return outcomes
 }
 
-// answered reports whether a parameter is the version that was asked for.
+// answered reports whether a parameter is the requested version.
 func (s selection) answered(parameter *types.Parameter) bool {
 	selector := strings.TrimPrefix(aws.ToString(parameter.Selector), ":")
 
@@ -146,7 +145,7 @@ func (s *Store) value(ctx context.Context, key, selector string) (document.Docum
 	return got.document, got.err
 }
 
-// parameter reads one version of a parameter as AWS holds it.
+// parameter reads one version of a parameter.
 func (s *Store) parameter(ctx context.Context, key, selector string) (*types.Parameter, error) {
 	what := fmt.Sprintf("read parameter %q", key)
 	if selector != "" {
@@ -165,7 +164,7 @@ func (s *Store) parameter(ctx context.Context, key, selector string) (*types.Par
 	return answer.Parameter, nil
 }
 
-// name by which AWS knows one version of a parameter.
+// name returns AWS's name of one version of a parameter.
 func (s *Store) name(key, selector string) string {
 	if selector == "" {
 		return s.id(key)
@@ -174,7 +173,7 @@ func (s *Store) name(key, selector string) string {
 	return s.id(key) + ":" + selector
 }
 
-// held is what AWS holds.
+// held returns the value of a parameter.
 func held(key string, parameter *types.Parameter) outcome {
 	if parameter.Value == nil {
 		return outcome{err: provider.Unavailable("cannot read parameter %q: AWS's answer holds no value", key)}
@@ -183,8 +182,8 @@ func held(key string, parameter *types.Parameter) outcome {
 	return outcome{document: document.Document{Raw: []byte(*parameter.Value), Revision: revision(parameter.Version, parameter)}}
 }
 
-// revision is the number of a version and when it was written: a parameter that
-// was deleted and made anew begins to count again.
+// revision returns the number of a version and the time of its write, because the
+// numbers of a parameter that was deleted and created again start over.
 func revision(number int64, parameter *types.Parameter) string {
 	if parameter == nil || parameter.LastModifiedDate == nil {
 		return strconv.FormatInt(number, 10)
@@ -215,7 +214,7 @@ func (s *Store) tagged(ctx context.Context, key string) (map[string]string, erro
 
 	switch {
 	case errors.As(err, &absent):
-		// It may be malformed, too: only the parameter itself can tell.
+		// The name may also be invalid: only a read of the parameter shows that.
 		_, err := s.parameter(ctx, key, "")
 		if err == nil {
 			err = provider.Unavailable("cannot read the tags of parameter %q: AWS knows the parameter, and not its tags", key)

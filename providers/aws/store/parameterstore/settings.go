@@ -13,16 +13,16 @@ import (
 
 // settings of a push: the spec of its metadata.
 type settings struct {
-	// SecretType is String, StringList or SecureString. Absent, a parameter
-	// keeps the one that it has, and a new one is a String, as with ESO v1.
+	// SecretType is String, StringList or SecureString. If it is absent, the type
+	// of an existing parameter is not changed, and a new one is a String, as with
+	// ESO v1.
 	SecretType types.ParameterType `json:"secretType,omitempty"`
 	// KMSKeyID of the key that encrypts a SecureString, in either spelling.
 	KMSKeyID  string `json:"kmsKeyID,omitempty"`
 	KMSKeyID1 string `json:"kmsKeyId,omitempty"`
 	// Tier of the parameter.
 	Tier tier `json:"tier,omitzero"`
-	// EncodeAsDecoded writes the values of a whole Secret as they are, where
-	// they come in base64.
+	// EncodeAsDecoded decodes the values of a whole Secret if they are base64.
 	EncodeAsDecoded bool `json:"encodeAsDecoded,omitempty"`
 	// Tags that the parameter has besides those that mark its owner.
 	Tags map[string]string `json:"tags,omitempty"`

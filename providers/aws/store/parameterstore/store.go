@@ -14,7 +14,7 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/session"
 )
 
-// probeKey is of no parameter: asking for it reports whether AWS takes the
+// probeKey is the key of no parameter: reading it shows whether AWS accepts the
 // credentials.
 const probeKey = "/external-secrets/validation"
 
@@ -44,7 +44,7 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSPara
 	return &Store{session: s, client: ssm.NewFromConfig(s.Config()), prefix: config.Spec.Prefix, batches: batch.New(time.Now)}, nil
 }
 
-// Validate asks AWS whose the credentials are.
+// Validate checks that AWS accepts the credentials.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	return s.session.Check(ctx, func(ctx context.Context) error {
 		_, err := s.client.GetParameter(ctx, &ssm.GetParameterInput{Name: aws.String(probeKey)})
@@ -60,5 +60,5 @@ func (s *Store) Close(context.Context) error {
 	return nil
 }
 
-// id by which AWS knows a key.
+// id returns AWS's name of a key.
 func (s *Store) id(key string) string { return s.prefix + key }

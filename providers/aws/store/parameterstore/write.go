@@ -19,11 +19,10 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/tags"
 )
 
-// maxValue is the most that AWS keeps in a parameter of the largest tier, in
-// bytes.
+// maxValue is AWS's maximum size of a parameter of the largest tier, in bytes.
 const maxValue = 8192
 
-// Push makes a parameter, or a property of one, hold a value.
+// Push writes a value to a parameter, or to a property of one.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
 	set, err := decode(push.Settings)
 	if err != nil {
@@ -116,8 +115,8 @@ func (s *Store) marked(ctx context.Context, push provider.Push, set settings) (b
 	return err == nil, s.session.Error(ctx, err, fmt.Sprintf("tag parameter %q", push.Key))
 }
 
-// described reports whether what the settings say of a parameter besides its value
-// is so already. Without such settings AWS is not asked.
+// described reports whether a parameter already has the settings besides its
+// value. Without such settings there is no call.
 func (s *Store) described(ctx context.Context, key string, set settings) (bool, error) {
 	if set.Description == "" && set.KMSKeyID == "" && set.Tier.Type == "" && len(set.Tier.Policies) == 0 {
 		return true, nil
@@ -143,7 +142,7 @@ func (s *Store) described(ctx context.Context, key string, set settings) (bool, 
 	return false, nil
 }
 
-// put writes a parameter: a new one, or over the one that is there.
+// put creates or overwrites a parameter.
 func (s *Store) put(ctx context.Context, push provider.Push, set settings, value []byte, there *types.Parameter) (provider.Pushed, error) {
 	in := &ssm.PutParameterInput{
 		Name: aws.String(s.id(push.Key)), Value: aws.String(string(value)), Type: set.SecretType, Tier: set.Tier.Type,
@@ -246,7 +245,7 @@ func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) 
 	return property == "" || document.Has([]byte(aws.ToString(there.Value)), property), nil
 }
 
-// wanted is the whole value that a parameter should hold.
+// wanted returns the whole value to write.
 func wanted(push provider.Push, present []byte) ([]byte, error) {
 	value := push.Value
 
@@ -273,8 +272,8 @@ func wanted(push provider.Push, present []byte) ([]byte, error) {
 	}
 }
 
-// sameKey reports whether AWS's name of a KMS key is the one that is asked for,
-// which may be the end of an ARN.
+// sameKey reports whether AWS's name of a KMS key is the requested one, which may
+// be the end of an ARN.
 func sameKey(asked, has string) bool {
 	return asked == has || strings.HasSuffix(has, "/"+asked) || strings.HasSuffix(has, ":"+asked)
 }

@@ -1,3 +1,3 @@
-// Package secretsmanager serves secrets of AWS Secrets Manager. It writes only
-// what its owner's mark allows, and nothing that is there already.
+// Package secretsmanager serves secrets of AWS Secrets Manager. It must never
+// write a secret of another owner, nor a value that it already has.
 package secretsmanager

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxNames bounds the secrets that one search looks at, matching or not.
+	// maxNames bounds the secrets that one search lists, matching or not.
 	maxNames = 100_000
-	// pageSize is the most that AWS lists at a time.
+	// pageSize is AWS's maximum page size.
 	pageSize = 100
-	// maxFilters is how many filters AWS takes.
+	// maxFilters is AWS's maximum number of filters.
 	maxFilters = 10
-	// maxFound bounds the values of one search that are held at a time.
+	// maxFound bounds the values of one search in memory.
 	maxFound = maxBatch * batch.InFlight
 )
 
-// filterable is what AWS takes as a filter. Anything else is compared here
-// alone; so is what begins with !, which AWS takes for a negation.
+// filterable matches texts that AWS accepts in a filter. Others are compared here
+// only, as are those that begin with !, which is a negation in AWS's filters.
 var filterable = regexp.MustCompile(`^[a-zA-Z0-9 :_@/+=.-][a-zA-Z0-9 :_@/+=.!-]{0,511}$`)
 
 // Find lists the secrets whose names begin with the path, and reads those that
-// match. One that may not be read fails the search: left out, it would look like
-// a secret that is gone.
+// match. A secret that may not be read fails the search: left out, it would seem
+// to be deleted.
 func (s *Store) Find(ctx context.Context, query provider.Query, found func(provider.Found) error) error {
 	keys, err := s.list(ctx, query)
 	if err != nil {
@@ -43,7 +43,7 @@ func (s *Store) Find(ctx context.Context, query provider.Query, found func(provi
 	}
 
 	for part := range slices.Chunk(keys, maxFound) {
-		if err := s.tell(ctx, part, found); err != nil {
+		if err := s.report(ctx, part, found); err != nil {
 			return err
 		}
 	}
@@ -51,8 +51,8 @@ func (s *Store) Find(ctx context.Context, query provider.Query, found func(provi
 	return nil
 }
 
-// tell reads secrets and tells of them.
-func (s *Store) tell(ctx context.Context, keys []string, found func(provider.Found) error) error {
+// report reads secrets and reports them.
+func (s *Store) report(ctx context.Context, keys []string, found func(provider.Found) error) error {
 	known := s.latest(ctx, keys)
 
 	reads := make([]provider.Read, len(keys))
@@ -70,7 +70,7 @@ func (s *Store) tell(ctx context.Context, keys []string, found func(provider.Fou
 
 	for i, result := range results {
 		if result.Err != nil {
-			// It was deleted since it was listed, or never had a value.
+			// It was deleted after it was listed, or has no value.
 			if provider.AsError(result.Err).Code == codes.NotFound {
 				continue
 			}
@@ -134,8 +134,8 @@ func (s *Store) list(ctx context.Context, query provider.Query) ([]string, error
 	}
 }
 
-// filters have AWS leave out most of what does not match. What it lists is
-// compared all the same: its filters match beginnings of words.
+// filters returns AWS's filters of a query, which match beginnings of words. The
+// secrets that AWS lists are therefore compared again.
 func filters(path string, tags map[string]string) []types.Filter {
 	var filters []types.Filter
 

@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// maxBatch is how many secrets AWS reads at a time.
+	// maxBatch is AWS's maximum number of secrets in a batch.
 	maxBatch = 20
-	// versionPrefix stands before the id of a version; without it a version is
-	// a stage.
+	// versionPrefix is the prefix of a version's id; without it a version is a
+	// stage.
 	versionPrefix = "uuid/"
 	currentStage  = "AWSCURRENT"
 )
@@ -34,8 +34,8 @@ type outcome struct {
 	err      error
 }
 
-// Read reads each key and version once, however many properties of it are
-// asked for, and the latest versions of several keys at a time.
+// Read reads each key and version once, however many of its properties are read,
+// and the latest versions of several keys in a batch.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	var keys []string
 
@@ -60,11 +60,11 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 	})
 }
 
-// latest reads the latest versions of keys in batches, as far as AWS lets the
-// caller. A key that has no outcome is to be read on its own.
+// latest reads the latest versions of keys in batches, if AWS allows that. A key
+// without an outcome has to be read on its own.
 func (s *Store) latest(ctx context.Context, keys []string) map[string]outcome {
-	// An ARN may be one without its random end; what is answered would not say
-	// which was meant.
+	// An ARN may lack its random suffix; the response would not show which key
+	// was meant.
 	keys = slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return strings.HasPrefix(s.id(key), "arn:") })
 	if len(keys) < 2 || !s.batches.Open() {
 		return nil
@@ -118,9 +118,9 @@ func (s *Store) batch(ctx context.Context, keys []string) map[string]outcome {
 	return outcomes
 }
 
-// batchFailed decides what becomes of a batch that failed as a whole. What
-// would fail each single read as well is the outcome of each; anything else,
-// such as a malformed key among good ones, leaves them to be read singly.
+// batchFailed handles the failure of a whole batch. An error that each single
+// read would have too is the outcome of each key; after any other error, such as
+// that of one invalid key, the keys are read singly.
 func (s *Store) batchFailed(ctx context.Context, err error, keys []string, outcomes map[string]outcome) {
 	failed := s.session.Error(ctx, err, "read several secrets")
 
@@ -178,7 +178,7 @@ func (s *Store) readError(ctx context.Context, err error, key, version string) e
 
 func reading(key string) string { return "read secret \"" + key + "\"" }
 
-// held is what AWS holds: a text, or bytes.
+// held returns the value of a secret, which is a text or binary.
 func held(key string, text *string, binary []byte, version *string) outcome {
 	raw := binary
 	if text != nil {

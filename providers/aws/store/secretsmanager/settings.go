@@ -15,8 +15,8 @@ const (
 
 // settings of a push: the spec of its metadata.
 type settings struct {
-	// SecretPushFormat is string or binary. Absent, a secret keeps the one that
-	// it has, and a new one is binary, as with ESO v1.
+	// SecretPushFormat is string or binary. If it is absent, the format of an
+	// existing secret is not changed, and a new one is binary, as with ESO v1.
 	SecretPushFormat string `json:"secretPushFormat,omitempty"`
 	// Tags that the secret has besides those that mark its owner.
 	Tags map[string]string `json:"tags,omitempty"`
@@ -31,17 +31,17 @@ type settings struct {
 	ReplicationLocations []replica `json:"replicationLocations,omitempty"`
 }
 
-// resourcePolicy says who may use the secret.
+// resourcePolicy is the access policy of the secret.
 type resourcePolicy struct {
-	// BlockPublicPolicy has AWS refuse a policy that lets everybody in; default
+	// BlockPublicPolicy makes AWS refuse a policy with public access; default
 	// true.
 	BlockPublicPolicy *bool `json:"blockPublicPolicy,omitempty"`
-	// PolicySourceRef names where the policy's JSON is kept.
+	// PolicySourceRef names the object with the policy's JSON.
 	PolicySourceRef policySource `json:"policySourceRef"`
 }
 
-// policySource is a key of a ConfigMap or a Secret, where the config's
-// credentials resolve.
+// policySource is a key of a ConfigMap or a Secret, in the authentication
+// namespace.
 type policySource struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`

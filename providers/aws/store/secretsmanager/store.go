@@ -15,7 +15,7 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/session"
 )
 
-// probeKey is of no secret: asking for it reports whether AWS takes the
+// probeKey is the key of no secret: reading it shows whether AWS accepts the
 // credentials.
 const probeKey = "external-secrets/validation"
 
@@ -61,7 +61,7 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.AWSSecr
 	}, nil
 }
 
-// Validate asks AWS whose the credentials are.
+// Validate checks that AWS accepts the credentials.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	return s.session.Check(ctx, func(ctx context.Context) error {
 		_, err := s.client.DescribeSecret(ctx, &secretsmanager.DescribeSecretInput{SecretId: aws.String(probeKey)})
@@ -77,17 +77,18 @@ func (s *Store) Close(context.Context) error {
 	return nil
 }
 
-// id by which AWS knows a key.
+// id returns AWS's name of a key.
 func (s *Store) id(key string) string { return s.prefix + key }
 
-// scheduled reports whether AWS refuses because the secret is scheduled for
-// deletion. AWS has no code of its own for that.
+// scheduled reports whether AWS refuses a call because the secret is scheduled
+// for deletion. AWS has no separate code for that.
 func scheduled(code, message string) bool {
 	return code == "InvalidRequestException" && (strings.Contains(message, "marked for deletion") ||
 		strings.Contains(message, "scheduled for deletion") || strings.Contains(message, "marked deleted"))
 }
 
-// gone is a secret that is scheduled for deletion: nobody can read it.
+// gone returns the error of a secret that is scheduled for deletion, which cannot
+// be read.
 func gone(key string) error {
 	return provider.NotFound("secret %q was deleted; until its recovery window ends, it can be restored", key)
 }

@@ -22,12 +22,12 @@ import (
 	"github.com/external-secrets/eso/providers/aws/internal/tags"
 )
 
-// maxValue is the most that AWS keeps in a secret, in bytes.
+// maxValue is AWS's maximum size of a secret, in bytes.
 const maxValue = 65536
 
-// Push makes a secret, or a property of one, hold a value. A secret that is
-// scheduled for deletion is absent to everybody; one that may be written is
-// restored first.
+// Push writes a value to a secret, or to a property of one. A secret that is
+// scheduled for deletion counts as absent; it is restored first if the owner may
+// write it.
 func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, error) {
 	set, err := decode(push.Settings)
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 	return s.update(ctx, push, set, described)
 }
 
-// orUnknown lets AsError be asked of no error.
+// orUnknown returns an error with the code Unknown for nil, for AsError.
 func orUnknown(err error) error {
 	if err == nil {
 		return &provider.Error{Code: codes.Unknown}
@@ -55,7 +55,7 @@ func orUnknown(err error) error {
 	return err
 }
 
-// create makes a secret that is not there.
+// create creates a secret.
 func (s *Store) create(ctx context.Context, push provider.Push, set settings) (provider.Pushed, error) {
 	value, err := wanted(push, nil)
 	if err != nil {
@@ -80,8 +80,9 @@ func (s *Store) create(ctx context.Context, push provider.Push, set settings) (p
 		in.AddReplicaRegions = append(in.AddReplicaRegions, location.wire())
 	}
 
-	// The token, by which AWS knows a repeated request, is the SDK's: a random
-	// one, for what is deleted and made anew must not have an old revision.
+	// The token, with which AWS recognises a repeated request, is a random one of
+	// the SDK's: a secret that is deleted and created again must not have an old
+	// revision.
 	made, err := s.client.CreateSecret(ctx, in)
 	if err != nil {
 		return provider.Pushed{}, s.session.Error(ctx, err, "create secret \""+push.Key+"\"", value, push.Value)
@@ -94,7 +95,7 @@ func (s *Store) create(ctx context.Context, push provider.Push, set settings) (p
 	return provider.Pushed{Changed: true, Revision: aws.ToString(made.VersionId)}, nil
 }
 
-// update makes a secret that is there hold what it should.
+// update writes an existing secret.
 func (s *Store) update(ctx context.Context, push provider.Push, set settings, described *secretsmanager.DescribeSecretOutput) (provider.Pushed, error) {
 	deleted := described.DeletedDate != nil
 
@@ -129,7 +130,8 @@ func (s *Store) update(ctx context.Context, push provider.Push, set settings, de
 		}
 	}
 
-	// The mark comes first: a push that ends in between can go on.
+	// The mark is written first, so that a push that was interrupted can be
+	// repeated.
 	changed, err := s.describedAs(ctx, push, set, described, has)
 	if err != nil {
 		return provider.Pushed{}, err
@@ -153,8 +155,8 @@ func (s *Store) update(ctx context.Context, push provider.Push, set settings, de
 	return pushed, nil
 }
 
-// describedAs makes all but the value of a secret what it should be, and tells
-// whether anything was written.
+// describedAs writes all settings of a secret besides its value, and reports
+// whether it changed any.
 func (s *Store) describedAs(ctx context.Context, push provider.Push, set settings, described *secretsmanager.DescribeSecretOutput, has map[string]string) (changed bool, err error) {
 	if missing := ownership.Missing(has, tags.Owners().Tags(push.Owner, set.Tags)); len(missing) > 0 {
 		if _, err := s.client.TagResource(ctx, &secretsmanager.TagResourceInput{SecretId: described.ARN, Tags: wire(missing)}); err != nil {
@@ -205,8 +207,8 @@ func (s *Store) describedAs(ctx context.Context, push provider.Push, set setting
 	return changed || set2, err
 }
 
-// policy sets the resource policy of a secret, where it is another, and tells
-// whether it did.
+// policy sets the resource policy of a secret if it differs, and reports whether
+// it did.
 func (s *Store) policy(ctx context.Context, key string, wanted *resourcePolicy) (changed bool, err error) {
 	if wanted == nil {
 		return false, nil
@@ -239,17 +241,17 @@ func (s *Store) policy(ctx context.Context, key string, wanted *resourcePolicy) 
 	return true, nil
 }
 
-// policyText reads a policy from where it is kept.
+// policyText reads a policy from its object.
 func (s *Store) policyText(ctx context.Context, source policySource) ([]byte, error) {
 	if source.Kind == "Secret" {
 		return s.refs.SecretKey(ctx, metav1alpha1.SecretKeySelector{Name: source.Name, Key: source.Key})
 	}
 
-	// It reads a key of a ConfigMap, whatever is in it.
+	// CABundle reads any key of a ConfigMap.
 	return s.refs.CABundle(ctx, metav1alpha1.CASource{ConfigMapRef: &metav1alpha1.ConfigMapKeySelector{Name: source.Name, Key: source.Key}})
 }
 
-// put makes a new version of a secret.
+// put writes a new version of a secret.
 func (s *Store) put(ctx context.Context, key string, described *secretsmanager.DescribeSecretOutput, held *secretsmanager.GetSecretValueOutput, value []byte, format string) (string, error) {
 	otherwise := formatBinary
 	if held != nil && held.SecretString != nil {
@@ -271,11 +273,11 @@ func (s *Store) put(ctx context.Context, key string, described *secretsmanager.D
 	return aws.ToString(put.VersionId), nil
 }
 
-// token names the version that follows the present one, so that AWS takes a
-// repeated request for one, and refuses the later of two writers who have both
-// seen the same. The value is not part of it: tokens are no secrets. A version
-// that is there already, because somebody went back to an earlier one, is passed
-// over.
+// token returns the id of the version that follows the current one, so that AWS
+// recognises a repeated request, and refuses the later of two concurrent writers.
+// It does not depend on the value, because tokens are not secret. An id that
+// exists already, because the secret was reverted to an earlier version, is
+// skipped.
 func token(described *secretsmanager.DescribeSecretOutput, held *secretsmanager.GetSecretValueOutput) string {
 	for n := 0; ; n++ {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d", aws.ToString(described.ARN), revision(held), n))
@@ -351,9 +353,9 @@ func (s *Store) Delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return err == nil, err
 }
 
-// remove deletes a secret as a whole, in the way that the config says.
+// remove deletes a whole secret, as the config says.
 func (s *Store) remove(ctx context.Context, key string, described *secretsmanager.DescribeSecretOutput) error {
-	// AWS deletes no secret that has copies.
+	// AWS does not delete a secret with replicas.
 	var regions []string
 	for _, copied := range described.ReplicationStatus {
 		regions = append(regions, aws.ToString(copied.Region))
@@ -400,7 +402,7 @@ func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) 
 	return err == nil && document.Has(value, property), err
 }
 
-// wanted is the whole value that a secret should hold.
+// wanted returns the whole value to write.
 func wanted(push provider.Push, held []byte) ([]byte, error) {
 	value := push.Value
 
@@ -425,10 +427,10 @@ func wanted(push provider.Push, held []byte) ([]byte, error) {
 	}
 }
 
-// formatted returns a value in the form that is asked for.
+// formatted returns a value in the requested format.
 func formatted(key string, value []byte, format, otherwise string) (text *string, binary []byte, err error) {
 	if format == "" {
-		// What is no text can be nothing but binary.
+		// A value that is no text has to be binary.
 		if format = otherwise; !utf8.Valid(value) {
 			format = formatBinary
 		}
@@ -444,7 +446,7 @@ func formatted(key string, value []byte, format, otherwise string) (text *string
 	}
 }
 
-// misformatted reports whether a secret is not in the form that is asked for.
+// misformatted reports whether a secret does not have the requested format.
 func misformatted(held *secretsmanager.GetSecretValueOutput, format string) bool {
 	return (format == formatText && held.SecretString == nil) || (format == formatBinary && held.SecretString != nil)
 }
@@ -457,8 +459,8 @@ func revision(held *secretsmanager.GetSecretValueOutput) string {
 	return aws.ToString(held.VersionId)
 }
 
-// sameKey reports whether AWS's name of a KMS key is the one that is asked for,
-// which may be the end of an ARN.
+// sameKey reports whether AWS's name of a KMS key is the requested one, which may
+// be the end of an ARN.
 func sameKey(asked, has string) bool {
 	return asked == has || strings.HasSuffix(has, "/"+asked) || strings.HasSuffix(has, ":"+asked)
 }

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Fake is a backend whose secrets stand in its config. It is for tests and
-// examples: whoever may read the config reads the secrets.
+// Fake is a backend whose secrets are listed in its config. It is for tests and
+// examples: every user who may read the config can read the secrets.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories={external-secrets}
@@ -17,9 +17,9 @@ type Fake struct {
 	Spec FakeSpec `json:"spec"`
 }
 
-// FakeSpec holds the secrets, and how the backend misbehaves.
+// FakeSpec lists the secrets, and the faults of the backend.
 type FakeSpec struct {
-	// Data holds the secrets.
+	// Data lists the secrets.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=10000
@@ -30,7 +30,7 @@ type FakeSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="latency must be a duration of zero or more, such as 100ms"
 	Latency *metav1.Duration `json:"latency,omitempty"`
 
-	// Error that every call of the backend answers with. Absent means none.
+	// Error of every call of the backend. Absent means none.
 	// +optional
 	Error *FakeError `json:"error,omitempty"`
 }
@@ -43,7 +43,7 @@ type FakeSecret struct {
 	// +kubebuilder:validation:MaxLength=4096
 	Key string `json:"key"`
 
-	// Version of the secret. A read that names none gets the last one listed.
+	// Version of the secret. A read without a version returns the last one in the list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Version string `json:"version,omitempty"`
@@ -56,7 +56,7 @@ type FakeSecret struct {
 	// +optional
 	BinaryValue []byte `json:"binaryValue,omitempty"`
 
-	// Metadata that metadataPolicy Fetch answers with.
+	// Metadata that metadataPolicy Fetch returns.
 	// +optional
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
@@ -72,7 +72,8 @@ type FakeError struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// RetryAfter that the backend asks for, as a Go duration.
+	// RetryAfter is the time after which the backend may be called again, as a Go
+	// duration.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="retryAfter must be a duration of zero or more, such as 10s"
 	RetryAfter *metav1.Duration `json:"retryAfter,omitempty"`

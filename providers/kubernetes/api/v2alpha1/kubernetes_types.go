@@ -21,7 +21,7 @@ type Kubernetes struct {
 	Spec KubernetesSpec `json:"spec"`
 }
 
-// KubernetesSpec says where the Secrets are and how to log in.
+// KubernetesSpec is the cluster, the namespace of the Secrets and the login.
 type KubernetesSpec struct {
 	Cluster `json:",inline"`
 
@@ -33,8 +33,8 @@ type KubernetesSpec struct {
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 }
 
-// Cluster is a cluster and how to log in to it: with auth, or as the kubeconfig
-// of authRef says.
+// Cluster is a cluster and the login to it: that of auth, or that of the kubeconfig
+// of authRef.
 // +kubebuilder:validation:XValidation:rule="has(self.auth) != has(self.authRef)",message="exactly one of auth and authRef must be set"
 // +kubebuilder:validation:XValidation:rule="!(has(self.server) && has(self.authRef))",message="authRef names the server, too"
 type Cluster struct {
@@ -43,17 +43,17 @@ type Cluster struct {
 	// +optional
 	Server *KubernetesServer `json:"server,omitempty"`
 
-	// Auth says how to log in.
+	// Auth is the login.
 	// +optional
 	Auth *KubernetesAuth `json:"auth,omitempty"`
 
-	// AuthRef names a key with a kubeconfig. What runs a program, reads a file
-	// or skips the check of a certificate is refused.
+	// AuthRef names a key with a kubeconfig. A kubeconfig that runs a program, reads
+	// a file or does not verify certificates is refused.
 	// +optional
 	AuthRef *metav1alpha1.SecretKeySelector `json:"authRef,omitempty"`
 
-	// RequestsPerSecond is how many requests a second are made to the API server
-	// through this config. Absent means any number.
+	// RequestsPerSecond limits the requests to the API server through this config.
+	// Absent means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
@@ -69,17 +69,17 @@ type KubernetesServer struct {
 	URL string `json:"url"`
 
 	// CABundle is a PEM bundle that the server's certificate must chain to.
-	// Without it and caProvider the system's authorities count.
+	// Without it and caProvider the system's authorities are used.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CABundle []byte `json:"caBundle,omitempty"`
 
-	// CAProvider names where such a bundle is kept.
+	// CAProvider names a Secret or ConfigMap with such a bundle.
 	// +optional
 	CAProvider *metav1alpha1.CASource `json:"caProvider,omitempty"`
 }
 
-// KubernetesAuth says how to log in. Exactly one method is set.
+// KubernetesAuth is the login. Exactly one method is set.
 // +kubebuilder:validation:XValidation:rule="[has(self.serviceAccount), has(self.token), has(self.cert)].filter(set, set).size() == 1",message="exactly one of serviceAccount, token and cert must be set"
 type KubernetesAuth struct {
 	// ServiceAccount logs in with tokens that are requested for a

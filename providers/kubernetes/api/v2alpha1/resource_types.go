@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Resource is objects of any kind but Secrets, in this or another cluster, read
-// only: those of an allow-list, and of them the fields that it names.
+// Resource is objects of any kind except Secrets, in this or another cluster, read
+// only. An allow-list names the objects and their fields.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories={external-secrets}
@@ -20,18 +20,19 @@ type Resource struct {
 	Spec ResourceSpec `json:"spec"`
 }
 
-// ResourceSpec says which objects, where they are and how to log in.
+// ResourceSpec is the cluster, the namespace of the objects, the login and the
+// allow-list.
 type ResourceSpec struct {
 	Cluster `json:",inline"`
 
-	// RemoteNamespace is where objects of a namespace are. Absent means default.
+	// RemoteNamespace is the namespace of namespaced objects. Absent means default.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	RemoteNamespace string `json:"remoteNamespace,omitempty"`
 
-	// Allow lists what may be read.
+	// Allow lists the objects that may be read.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
@@ -54,7 +55,7 @@ type ResourceRule struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9-]+$`
 	Resource string `json:"resource"`
 
-	// ClusterScoped says that its objects are in no namespace.
+	// ClusterScoped means that its objects have no namespace.
 	// +optional
 	ClusterScoped bool `json:"clusterScoped,omitempty"`
 
@@ -68,8 +69,8 @@ type ResourceRule struct {
 	Names []string `json:"names,omitempty"`
 
 	// Fields are those that may be read, such as status.endpoint, with all that
-	// is below them. Absent means all of spec, data and status, and metadata but
-	// for managedFields.
+	// is below them. Absent means all of spec, data and status, and metadata
+	// without managedFields.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32

@@ -23,14 +23,14 @@ import (
 )
 
 const (
-	// tokenLife is how long a requested token is used: it lives ten minutes.
+	// tokenLife is how long a requested token is used: it expires after ten
+	// minutes.
 	tokenLife = 8 * time.Minute
-	// idleTimeout ends connections that nobody uses.
+	// idleTimeout is after what time unused connections are closed.
 	idleTimeout = 90 * time.Second
-	// maxAnswer bounds an answer, in bytes: a page of a list.
+	// maxAnswer bounds a response, such as a page of a list, in bytes.
 	maxAnswer = 64 << 20
-	// Reads are repeated so often, after so long at first, unless the store says
-	// otherwise.
+	// Defaults of the store's retry settings, for reads.
 	defaultRetries  = 2
 	defaultInterval = 500 * time.Millisecond
 	// userAgent of requests.
@@ -41,7 +41,7 @@ const (
 type Cluster struct {
 	// Config for clients of client-go. It sets no deadline: contexts do.
 	Config *rest.Config
-	// Client is what performs its requests.
+	// Client performs its requests.
 	Client *http.Client
 
 	idle func()
@@ -63,8 +63,8 @@ func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster)
 		IdleConnTimeout:     idleTimeout,
 		MaxIdleConnsPerHost: 16,
 		ForceAttemptHTTP2:   true,
-		// A connection that was dropped without a word would take every request
-		// with it until the kernel gives it up.
+		// Without pings, a connection that was dropped would be used for every
+		// request until the kernel times out.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
 	}
 
@@ -79,11 +79,11 @@ func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster)
 	}
 
 	return &Cluster{
-		// A rate of its own would add to that of the config.
+		// client-go's own limit would apply in addition to the config's.
 		Config: &rest.Config{Host: target.server, UserAgent: userAgent, QPS: -1},
 		Client: &http.Client{
 			Transport: performer,
-			// Another server is not the one that the credentials are for.
+			// The credentials are not for another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		idle: base.CloseIdleConnections,
@@ -93,7 +93,7 @@ func Open(ctx context.Context, env provider.Environment, spec *v2alpha1.Cluster)
 // Close ends idle connections.
 func (c *Cluster) Close() { c.idle() }
 
-// operation names a request, without the names of objects.
+// operation returns the name of a request, without the names of objects.
 func operation(r *http.Request) string {
 	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
 	verb := map[string]string{http.MethodGet: "Get", http.MethodPost: "Create", http.MethodPut: "Update", http.MethodPatch: "Patch", http.MethodDelete: "Delete"}[r.Method]
@@ -110,14 +110,14 @@ func operation(r *http.Request) string {
 	return verb
 }
 
-// target is where to go, and as whom.
+// target is a server and the login to it.
 type target struct {
 	server     string
 	serverName string
 	// roots are nil for the system's authorities.
 	roots        *x509.CertPool
 	certificates []tls.Certificate
-	// token is nil where a certificate logs in.
+	// token is nil for a login with a certificate.
 	token oauth2.TokenSource
 }
 
@@ -139,7 +139,7 @@ func resolve(ctx context.Context, env provider.Environment, spec *v2alpha1.Clust
 	switch auth := spec.Auth; {
 	case auth.ServiceAccount != nil:
 		t.token = oauth2.ReuseTokenSource(nil, &accountTokens{references: env.References, account: *auth.ServiceAccount})
-		// A ServiceAccount that is not there is told now.
+		// A ServiceAccount that does not exist is reported now.
 		_, err = t.token.Token()
 	case auth.Token != nil:
 		err = t.bearer(ctx, env.References, "spec.auth.token.bearerToken", auth.Token.BearerToken)
@@ -195,8 +195,7 @@ func serverOf(ctx context.Context, env provider.Environment, server *v2alpha1.Ku
 	}
 }
 
-// trust sets the authorities; an empty bundle means the system's only where
-// there was none to give.
+// trust sets the authorities; without a bundle they are the system's.
 func (t *target) trust(field string, bundle []byte) error {
 	if len(bundle) == 0 && strings.HasPrefix(field, "the provider") {
 		return nil
@@ -239,7 +238,7 @@ func (t *target) certificate(ctx context.Context, references provider.References
 
 	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
-		// The library's words name the kind of fault and quote neither.
+		// The library's error quotes neither of them.
 		return provider.InvalidConfig("spec.auth.cert: key %q of Secret %q and key %q of Secret %q are no certificate and its private key: %v",
 			refs.ClientCert.Key, refs.ClientCert.Name, refs.ClientKey.Key, refs.ClientKey.Name, err)
 	}
@@ -249,7 +248,7 @@ func (t *target) certificate(ctx context.Context, references provider.References
 	return nil
 }
 
-// isToken reports whether a text can stand in a header.
+// isToken reports whether a text can be the value of a header.
 func isToken(text string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' })
 }
@@ -260,8 +259,8 @@ type accountTokens struct {
 	account    metav1alpha1.ServiceAccountSelector
 }
 
-// Token requests one. The interface has no context: the request has its own
-// time-out.
+// Token requests a token. The interface has no context, so the request has its
+// own timeout.
 func (a *accountTokens) Token() (*oauth2.Token, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -1,3 +1,3 @@
-// Package cluster reaches an API server with the credentials that a config
-// names, and with no others. It must never use the provider's own.
+// Package cluster connects to an API server with the credentials of a config. It
+// must never use the provider's own.
 package cluster

@@ -17,10 +17,9 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Error makes an API server's refusal one of the protocol. What says what was
-// done, such as `read Secret "a"`. An answer is quoted only where it is an API
-// server's own status: anything else could be a page of whatever network the
-// provider is in.
+// Error converts the error of a request to an API server, which the text names,
+// such as `read Secret "a"`. A response is quoted only if it is an API server's
+// own status: any other could be a page of the provider's network.
 func Error(what string, err error) error {
 	if err == nil {
 		return nil
@@ -55,7 +54,7 @@ func Error(what string, err error) error {
 	}
 
 	switch {
-	// That an object is absent is proven by a status that names it.
+	// Only a status that names the object proves that it does not exist.
 	case apierrors.IsNotFound(err) && own && answer.Details != nil && answer.Details.Name != "":
 		return provider.NotFound("cannot %s: %s", what, because)
 	case apierrors.IsNotFound(err):
@@ -77,7 +76,7 @@ func Error(what string, err error) error {
 	}
 }
 
-// brief puts an API server's words on one line of bounded length.
+// brief returns an API server's message on one line of bounded length.
 func brief(text string) string {
 	const most = 300
 

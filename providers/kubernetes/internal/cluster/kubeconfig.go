@@ -14,8 +14,8 @@ import (
 )
 
 // fromKubeconfig returns the server and the login of a kubeconfig's current
-// context. Whoever writes the config writes it, too: what would run a program,
-// read the provider's files, go through a proxy or act as somebody else is
+// context. The author of the config writes it too: fields that would run a
+// program, read the provider's files, use a proxy or impersonate a user are
 // refused.
 func fromKubeconfig(ctx context.Context, references provider.References, ref metav1alpha1.SecretKeySelector) (*target, error) {
 	text, err := references.SecretKey(ctx, ref)
@@ -81,7 +81,7 @@ func fromKubeconfig(ctx context.Context, references provider.References, ref met
 	return t, nil
 }
 
-// forbidden is the first field that must not be there.
+// forbidden returns the first field that is not allowed.
 func forbidden(cluster *api.Cluster, user *api.AuthInfo) string {
 	for _, field := range []struct {
 		name string

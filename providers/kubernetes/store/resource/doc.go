@@ -1,3 +1,3 @@
-// Package resource reads objects of any kind but Secrets: those of an
-// allow-list, and of them the fields that it names.
+// Package resource reads objects of any kind except Secrets. An allow-list names
+// the objects and their fields.
 package resource

@@ -25,7 +25,7 @@ import (
 
 const (
 	requestTimeout = 20 * time.Second
-	// pageSize is how many objects a search reads at a time.
+	// pageSize is the page size of a search.
 	pageSize = 200
 )
 
@@ -43,7 +43,7 @@ var (
 	_ provider.Checker = (*Store)(nil)
 )
 
-// rule is what of one resource may be read.
+// rule is one resource of the allow-list.
 type rule struct {
 	resource      schema.GroupVersionResource
 	clusterScoped bool
@@ -96,8 +96,8 @@ func rulesOf(allow []v2alpha1.ResourceRule) ([]rule, error) {
 
 		r := rule{resource: version.WithResource(a.Resource), clusterScoped: a.ClusterScoped}
 
-		// Subresources are no objects; Secrets have a kind of config of their own,
-		// which takes care of their bytes.
+		// Subresources are no objects; Secrets have a kind of config of their
+		// own.
 		if strings.Contains(a.Resource, "/") || r.resource.Group == "" && r.resource.Resource == "secrets" {
 			return nil, provider.InvalidConfig("%s.resource: %q: Secrets are read through a Kubernetes config, and subresources not at all", field, a.Resource)
 		}
@@ -109,7 +109,8 @@ func rulesOf(allow []v2alpha1.ResourceRule) ([]rule, error) {
 		}
 
 		for _, name := range a.Names {
-			// Compiled by itself first: it could close the group around it.
+			// Compiled by itself first, because it could close the group around
+			// it.
 			if _, err := regexp.Compile(name); err != nil {
 				return nil, provider.InvalidConfig("%s.names: %v", field, err)
 			}
@@ -132,7 +133,7 @@ func rulesOf(allow []v2alpha1.ResourceRule) ([]rule, error) {
 	return rules, nil
 }
 
-// Read reads each object once, however many properties of it are asked for.
+// Read reads each object once, however many of its properties are read.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	return document.Read(ctx, reads, s.fetch)
 }
@@ -210,12 +211,13 @@ func (s *Store) list(ctx context.Context, r rule, options metav1.ListOptions) (*
 	return page, nil
 }
 
-// Exists reports whether an object, or a property of it, is there.
+// Exists reports whether an object, or a property of it, exists.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	return document.Exists(ctx, key, property, s.fetch)
 }
 
-// Validate cannot tell without a name which objects the login may get.
+// Validate checks the login. Without a name it cannot check which objects the
+// login may read.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	for _, r := range s.rules {
 		_, err := s.list(ctx, r, metav1.ListOptions{Limit: 1})
@@ -232,7 +234,7 @@ func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	return provider.Validation{}, nil
 }
 
-// orNone is an error that can be looked at, also where there is none.
+// orNone returns an error with the code Unknown for nil, for AsError.
 func orNone(err error) error {
 	if err == nil {
 		return &provider.Error{}
@@ -339,7 +341,7 @@ func (r rule) allows(name string) bool {
 	return false
 }
 
-// document is what of an object may be read.
+// document returns the fields of an object that may be read.
 func (r rule) document(object *unstructured.Unstructured) (document.Document, error) {
 	if object.GetAPIVersion() == "v1" && object.GetKind() == "Secret" {
 		return document.Document{}, provider.AccessDenied("%q is a Secret: those are read through a Kubernetes config", object.GetName())
@@ -350,7 +352,7 @@ func (r rule) document(object *unstructured.Unstructured) (document.Document, er
 	return encode(object, pruned(object.Object, r.fields))
 }
 
-// pruned leaves the fields that are listed, or all.
+// pruned returns the listed fields of an object, or all.
 func pruned(object map[string]any, paths [][]string) map[string]any {
 	if paths == nil {
 		return object
@@ -364,7 +366,7 @@ func pruned(object map[string]any, paths [][]string) map[string]any {
 			continue
 		}
 
-		// Two paths may share a beginning, or one be the other's.
+		// Paths may have a common prefix.
 		at := left
 		for _, part := range parts[:len(parts)-1] {
 			next, ok := at[part].(map[string]any)
@@ -382,7 +384,7 @@ func pruned(object map[string]any, paths [][]string) map[string]any {
 	return left
 }
 
-// generic makes maps of texts what unstructured objects are made of.
+// generic converts maps of texts to the types of unstructured objects.
 func generic(value map[string]any) map[string]any {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -26,9 +26,9 @@ import (
 
 const (
 	requestTimeout = 20 * time.Second
-	// maxReads bounds the Secrets of one batch that are read at a time.
+	// maxReads bounds the concurrent reads of one batch.
 	maxReads = 8
-	// pageSize is how many Secrets a search reads at a time.
+	// pageSize is the page size of a search.
 	pageSize = 200
 )
 
@@ -39,7 +39,7 @@ type Store struct {
 	access    authorizationclient.AuthorizationV1Interface
 	metadata  metadata.Interface
 	namespace string
-	// patience is what lies between two watches that end early.
+	// patience is the interval before another watch after one that ended early.
 	patience time.Duration
 }
 
@@ -79,14 +79,14 @@ func New(ctx context.Context, env provider.Environment, config *v2alpha1.Kuberne
 	return s, nil
 }
 
-// Read reads each Secret once, however many properties of it are asked for.
+// Read reads each Secret once, however many of its properties are read.
 func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Result {
 	var wait sync.WaitGroup
 
 	results := make([]provider.Result, len(reads))
 	free := make(chan struct{}, maxReads)
 
-	// By key: the indexes of its reads.
+	// The indexes of the reads, by key.
 	wanted := map[string][]int{}
 	for i, read := range reads {
 		wanted[read.Key] = append(wanted[read.Key], i)
@@ -164,7 +164,7 @@ func (s *Store) list(ctx context.Context, options metav1.ListOptions) (*corev1.S
 	return page, nil
 }
 
-// Exists reports whether a Secret, or a key of its data, is there.
+// Exists reports whether a Secret, or a key of its data, exists.
 func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) {
 	secret, err := s.get(ctx, key)
 
@@ -182,7 +182,7 @@ func (s *Store) Exists(ctx context.Context, key, property string) (bool, error) 
 	return there, nil
 }
 
-// Validate asks the API server what the login may do.
+// Validate reviews the login's access at the API server.
 func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -231,7 +231,7 @@ func (s *Store) get(ctx context.Context, key string) (*corev1.Secret, error) {
 	return secret, nil
 }
 
-// name of a Secret, for people.
+// name returns the name of a Secret in errors.
 func (s *Store) name(key string) string {
 	return "Secret \"" + key + "\" in namespace \"" + s.namespace + "\""
 }
@@ -244,12 +244,12 @@ func checkName(key string) error {
 	return nil
 }
 
-// revision changes with every write of the Secret.
+// revision returns the revision of a Secret, which changes with every write.
 func revision(secret *corev1.Secret) string {
 	return string(secret.UID) + "@" + secret.ResourceVersion
 }
 
-// answer answers one read.
+// answer returns the result of one read.
 func answer(read provider.Read, secret *corev1.Secret) provider.Result {
 	result := provider.Result{Revision: revision(secret)}
 
@@ -287,12 +287,12 @@ func answer(read provider.Read, secret *corev1.Secret) provider.Result {
 	return result
 }
 
-// metadataOf answers with labels and annotations.
+// metadataOf returns labels and annotations as a JSON object.
 func metadataOf(read provider.Read, secret *corev1.Secret) provider.Result {
 	annotations := map[string]string{}
 
 	for name, value := range secret.Annotations {
-		// It repeats the data.
+		// This annotation contains the data.
 		if name != corev1.LastAppliedConfigAnnotation {
 			annotations[name] = value
 		}
@@ -311,8 +311,8 @@ func metadataOf(read provider.Read, secret *corev1.Secret) provider.Result {
 	return document.Answer(read, document.Document{Raw: raw, Revision: revision(secret)})
 }
 
-// whole is a Secret's data as a JSON object of texts. Bytes that are none have
-// no place in it.
+// whole returns a Secret's data as a JSON object of texts. A value that is no
+// text is an error.
 func whole(secret *corev1.Secret) ([]byte, error) {
 	texts := make(map[string]string, len(secret.Data))
 

@@ -22,29 +22,30 @@ import (
 )
 
 const (
-	// watchSeconds is how long the API server is asked to keep a watch; the next
-	// goes on where it ended.
+	// watchSeconds is the requested duration of a watch; the next one continues
+	// where it ended.
 	watchSeconds = 600
-	// maxFailures in a row end a watch; about patience lies between two.
+	// maxFailures is after how many consecutive failures a watch ends.
 	maxFailures = 5
 	patience    = time.Second
-	// shortWatch is how long a watch lasts at least that ends in good order.
+	// shortWatch is the minimum duration of a watch that ended regularly.
 	shortWatch = 5 * time.Second
 )
 
-// errGone says that what happened since the last event is not known any more.
+// errGone means that the API server does not have the events since the last one
+// any more.
 var errGone = errors.New("the events since then are gone")
 
-// Watch tells of changes as the API server does. It sees the metadata of
-// Secrets and none of their values.
-func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Change) error) error {
+// Watch reports changes from a watch of the API server. It receives the metadata
+// of Secrets and no values.
+func (s *Store) Watch(ctx context.Context, keys []string, report func(provider.Change) error) error {
 	for _, key := range keys {
 		if err := checkName(key); err != nil {
 			return err
 		}
 	}
 
-	w := &watcher{secrets: s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace), what: "Secrets in namespace \"" + s.namespace + "\"", keys: keys, tell: tell, patience: s.patience}
+	w := &watcher{secrets: s.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(s.namespace), what: "Secrets in namespace \"" + s.namespace + "\"", keys: keys, report: report, patience: s.patience}
 
 	for failures := 0; ; {
 		began := time.Now()
@@ -59,8 +60,8 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 			return err
 		}
 
-		// An API server keeps a watch for minutes. One that ends it at once, for
-		// whatever reason, is not asked ever again without a pause.
+		// An API server keeps a watch open for minutes. After one that ends at
+		// once there is a pause.
 		switch lasted := time.Since(began); {
 		case lasted > time.Minute:
 			failures = 0
@@ -88,7 +89,7 @@ func (s *Store) Watch(ctx context.Context, keys []string, tell func(provider.Cha
 	}
 }
 
-// isTransient reports whether another try may help.
+// isTransient reports whether another attempt may succeed.
 func isTransient(err error) bool {
 	var typed *provider.Error
 
@@ -101,15 +102,15 @@ type watcher struct {
 	secrets metadata.ResourceInterface
 	what    string
 	keys    []string
-	tell    func(provider.Change) error
-	// patience is what lies between two rounds that end early.
+	report  func(provider.Change) error
+	// patience is the interval before another round after one that ended early.
 	patience time.Duration
 
-	// from is the resource version to go on from; empty means that a list has to
-	// tell.
+	// from is the resource version to continue from; empty means that of a new
+	// list.
 	from string
-	// stands reports whether the first answer was given.
-	stands bool
+	// established reports whether the watch was reported as established.
+	established bool
 }
 
 func (w *watcher) options() metav1.ListOptions {
@@ -120,7 +121,7 @@ func (w *watcher) options() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", w.keys[0]).String()}
 }
 
-// round watches until the API server ends that.
+// round watches until the API server ends the watch.
 func (w *watcher) round(ctx context.Context) error {
 	missed := false
 
@@ -130,7 +131,7 @@ func (w *watcher) round(ctx context.Context) error {
 			return err
 		}
 
-		missed = w.stands
+		missed = w.established
 	}
 
 	options, seconds := w.options(), int64(watchSeconds)
@@ -142,10 +143,10 @@ func (w *watcher) round(ctx context.Context) error {
 	}
 	defer events.Stop()
 
-	if missed || !w.stands {
-		w.stands = true
+	if missed || !w.established {
+		w.established = true
 
-		if err := w.tell(provider.Change{Resync: missed}); err != nil {
+		if err := w.report(provider.Change{Resync: missed}); err != nil {
 			return err
 		}
 	}
@@ -159,7 +160,7 @@ func (w *watcher) round(ctx context.Context) error {
 	return nil
 }
 
-// now is the present resource version.
+// now returns the current resource version.
 func (w *watcher) now(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -175,7 +176,7 @@ func (w *watcher) now(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// take tells of one event.
+// take reports one event.
 func (w *watcher) take(event watch.Event) error {
 	if event.Type == watch.Error {
 		return w.failed("watch", apierrors.FromObject(event.Object))
@@ -192,7 +193,7 @@ func (w *watcher) take(event watch.Event) error {
 		return nil
 	}
 
-	return w.tell(provider.Change{Keys: []string{object.GetName()}})
+	return w.report(provider.Change{Keys: []string{object.GetName()}})
 }
 
 func (w *watcher) failed(verb string, err error) error {

@@ -37,20 +37,20 @@ const (
 
 // settings of a push, as ESO v1 has them.
 type settings struct {
-	// TargetMergePolicy says what becomes of the labels and annotations that the
-	// Secret has: Replace, the default, Merge or Ignore.
+	// TargetMergePolicy decides about the existing labels and annotations of the
+	// Secret: Replace, the default, Merge or Ignore.
 	TargetMergePolicy string `json:"targetMergePolicy"`
-	// SourceMergePolicy says whether Labels and Annotations replace those of the
-	// pushed Secret, Replace, or are merged into them, Merge. The provider is
-	// not told of those: both come to the same here.
+	// SourceMergePolicy decides whether Labels and Annotations replace those of
+	// the pushed Secret, Replace, or are merged into them, Merge. Those are not
+	// part of the protocol: both have the same effect here.
 	SourceMergePolicy string `json:"sourceMergePolicy"`
 	// Labels and Annotations of the Secret.
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	// RemoteNamespace to write to in place of the config's. A later deletion
-	// looks in the config's.
+	// RemoteNamespace to write to in place of the config's. A later deletion uses
+	// the config's.
 	RemoteNamespace string `json:"remoteNamespace"`
-	// Type of a Secret that is made; Opaque by default.
+	// Type of a Secret that is created; Opaque by default.
 	Type corev1.SecretType `json:"type"`
 }
 
@@ -109,7 +109,7 @@ func (s *Store) Push(ctx context.Context, push provider.Push) (provider.Pushed, 
 	}
 }
 
-// dataOf is what the push wants to be there.
+// dataOf returns the data that a push writes.
 func dataOf(push provider.Push) (map[string][]byte, error) {
 	if push.Property != "" {
 		if faults := validation.IsConfigMapKey(push.Property); len(faults) > 0 {
@@ -184,7 +184,7 @@ func (s *Store) push(ctx context.Context, push provider.Push, wanted settings, d
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 
-	// With its resource version, so that nobody has written in between.
+	// With its resource version, so that a concurrent write is a conflict.
 	written, err := s.core.Secrets(s.namespace).Update(ctx, secret, metav1.UpdateOptions{})
 	if err != nil {
 		return provider.Pushed{}, changedSince(cluster.Error("write "+s.name(push.Key), err))
@@ -205,7 +205,7 @@ func (s *Store) create(ctx context.Context, push provider.Push, wanted settings,
 
 	written, err := s.core.Secrets(s.namespace).Create(ctx, secret, metav1.CreateOptions{})
 	if err = cluster.Error("create "+s.name(push.Key), err); isNotFound(err) {
-		// Of the namespace.
+		// The namespace does not exist.
 		return provider.Pushed{}, provider.InvalidConfig("%s", provider.AsError(err).Message)
 	}
 
@@ -216,8 +216,8 @@ func (s *Store) create(ctx context.Context, push provider.Push, wanted settings,
 	return provider.Pushed{Changed: true, Revision: revision(written)}, nil
 }
 
-// merged is what labels or annotations become. Only a push that names some
-// touches those that are there.
+// merged returns the new labels or annotations. Without labels or annotations in
+// the push, the existing ones are not changed.
 func merged(old, wanted map[string]string, policy string) map[string]string {
 	if len(wanted) == 0 {
 		return old
@@ -308,7 +308,7 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 		return true, nil
 	}
 
-	// That very Secret, as it was looked at.
+	// Only this Secret, at the version that was checked.
 	err = s.core.Secrets(s.namespace).Delete(ctx, deletion.Key, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 	})
@@ -323,8 +323,8 @@ func (s *Store) delete(ctx context.Context, deletion provider.Deletion) (bool, e
 	return false, err
 }
 
-// changedSince makes of a Secret that went between look and write one that
-// somebody else wrote.
+// changedSince converts the error of a Secret that was deleted between read and
+// write to that of a conflict.
 func changedSince(err error) error {
 	if !isNotFound(err) {
 		return err
@@ -333,5 +333,5 @@ func changedSince(err error) error {
 	return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: provider.AsError(err).Message}
 }
 
-// contended reports whether somebody else wrote in between.
+// contended reports whether another client wrote at the same time.
 func contended(err error) bool { return provider.AsError(err).Code == codes.Aborted }

@@ -26,13 +26,13 @@ type Vault struct {
 type KVVersion string
 
 const (
-	// KVv1 keeps one version of a secret.
+	// KVv1 stores one version of a secret.
 	KVv1 KVVersion = "v1"
-	// KVv2 keeps several. It is the default.
+	// KVv2 stores several versions. It is the default.
 	KVv2 KVVersion = "v2"
 )
 
-// VaultSpec says where the engine is and how to log in.
+// VaultSpec is the server, the engine and the login.
 // +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) && has(self.caProvider))",message="set one of caBundle and caProvider"
 type VaultSpec struct {
 	// Server is the URL of the Vault server, such as
@@ -58,33 +58,33 @@ type VaultSpec struct {
 	Namespace string `json:"namespace,omitempty"`
 
 	// CABundle is a PEM bundle that the server's certificate must chain to.
-	// Without it and caProvider the system's authorities count.
+	// Without it and caProvider the system's authorities are used.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CABundle []byte `json:"caBundle,omitempty"`
 
-	// CAProvider names where such a bundle is kept.
+	// CAProvider names a Secret or ConfigMap with such a bundle.
 	// +optional
 	CAProvider *metav1alpha1.CASource `json:"caProvider,omitempty"`
 
-	// TLS is what the client shows to a server that asks for a certificate.
+	// TLS is the client certificate, for a server that requires one.
 	// +optional
 	TLS *VaultClientTLS `json:"tls,omitempty"`
 
-	// Headers go with every request. Vault's own, which begin with X-Vault-, are
-	// not among them, but for X-Vault-Inconsistent.
+	// Headers of every request. Vault's own, which begin with X-Vault-, are not
+	// allowed, except X-Vault-Inconsistent.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(name, !name.lowerAscii().startsWith('x-vault-') || name.lowerAscii() == 'x-vault-inconsistent')",message="Vault's own headers are set by other fields"
 	Headers map[string]string `json:"headers,omitempty"`
 
-	// ReadYourWrites makes reads see what was written before, whichever node of
-	// a Vault Enterprise cluster answers.
+	// ReadYourWrites makes reads return earlier writes, whichever node of a Vault
+	// Enterprise cluster answers.
 	// +optional
 	ReadYourWrites bool `json:"readYourWrites,omitempty"`
 
 	// ForwardInconsistent makes a node of a Vault Enterprise cluster that lags
-	// behind ask the active one, with readYourWrites.
+	// behind forward requests to the active one, with readYourWrites.
 	// +optional
 	ForwardInconsistent bool `json:"forwardInconsistent,omitempty"`
 
@@ -94,14 +94,14 @@ type VaultSpec struct {
 	// +optional
 	Deletion VaultDeletion `json:"deletion,omitempty"`
 
-	// RequestsPerSecond is how many requests a second are made to the server
-	// through this config. Absent means any number.
+	// RequestsPerSecond limits the requests to the server through this config.
+	// Absent means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	RequestsPerSecond *int32 `json:"requestsPerSecond,omitempty"`
 
-	// Auth says how to log in.
+	// Auth is the login.
 	Auth VaultAuth `json:"auth"`
 }
 
@@ -125,7 +125,7 @@ type VaultClientTLS struct {
 	KeySecretRef metav1alpha1.SecretKeySelector `json:"keySecretRef"`
 }
 
-// VaultAuth says how to log in. Exactly one method is set.
+// VaultAuth is the login. Exactly one method is set.
 // +kubebuilder:validation:XValidation:rule="[has(self.tokenSecretRef), has(self.appRole), has(self.kubernetes), has(self.ldap), has(self.jwt), has(self.cert), has(self.userPass), has(self.iam), has(self.gcp)].filter(set, set).size() == 1",message="exactly one of tokenSecretRef, appRole, kubernetes, ldap, jwt, cert, userPass, iam and gcp must be set"
 type VaultAuth struct {
 	// Namespace of Vault Enterprise to log in to. Absent means that of the
@@ -196,7 +196,7 @@ type VaultAppRoleAuth struct {
 
 // VaultKubernetesAuth logs in with a ServiceAccount's token: that of
 // serviceAccountRef, or that in secretRef; with neither that of the provider's
-// own Pod, where whoever runs the provider allows it to the namespace.
+// own Pod, if the provider allows that for the namespace.
 // +kubebuilder:validation:XValidation:rule="!(has(self.serviceAccountRef) && has(self.secretRef))",message="at most one of serviceAccountRef and secretRef may be set"
 type VaultKubernetesAuth struct {
 	// MountPath of the auth method. Absent means kubernetes.
@@ -273,8 +273,8 @@ type VaultCertAuth struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
-	// VaultRole is the name of the certificate role. Absent means that Vault
-	// looks for one that fits.
+	// VaultRole is the name of the certificate role. Absent means the first one that
+	// matches.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	VaultRole string `json:"vaultRole,omitempty"`
@@ -287,10 +287,10 @@ type VaultCertAuth struct {
 }
 
 // VaultIAMAuth logs in with an identity of AWS: static keys, a role by a
-// ServiceAccount's token, or with neither the provider's own, where whoever runs
-// the provider allows it to the namespace.
+// ServiceAccount's token, or with neither the provider's own, if the provider
+// allows that for the namespace.
 // +kubebuilder:validation:XValidation:rule="!(has(self.secretRef) && has(self.jwt))",message="at most one of secretRef and jwt may be set"
-// +kubebuilder:validation:XValidation:rule="!has(self.jwt) || has(self.role)",message="jwt needs the role that it stands for"
+// +kubebuilder:validation:XValidation:rule="!has(self.jwt) || has(self.role)",message="jwt needs the role that it assumes"
 type VaultIAMAuth struct {
 	// Path where the auth method is mounted. Absent means aws.
 	// +optional
@@ -302,24 +302,24 @@ type VaultIAMAuth struct {
 	// +kubebuilder:validation:MaxLength=1024
 	VaultRole string `json:"vaultRole"`
 
-	// Region whose STS answers for the identity. Absent means us-east-1.
+	// Region of the STS that proves the identity. Absent means us-east-1.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,64}$`
 	Region string `json:"region,omitempty"`
 
-	// Role is the ARN of a role to assume: by the token where jwt is set, else
-	// by the identity.
+	// Role is the ARN of a role to assume: with the token if jwt is set, else with
+	// the identity.
 	// +optional
 	// +kubebuilder:validation:MaxLength=2048
 	Role string `json:"role,omitempty"`
 
-	// ExternalID that the role asks for.
+	// ExternalID that the role requires.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1224
 	ExternalID string `json:"externalID,omitempty"`
 
-	// VaultAWSIAMServerID is the header that the server asks for, so that a
-	// request made for another is of no use to it.
+	// VaultAWSIAMServerID is the value of the header that the server requires, so
+	// that a request that was signed for another server is not accepted.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	VaultAWSIAMServerID string `json:"vaultAwsIamServerID,omitempty"`
@@ -354,9 +354,9 @@ type VaultAWSToken struct {
 	ServiceAccountRef metav1alpha1.ServiceAccountSelector `json:"serviceAccountRef"`
 }
 
-// VaultGCPAuth logs in with a service account of Google Cloud: by its key, or as
+// VaultGCPAuth logs in with a service account of Google Cloud: with its key, or as
 // a ServiceAccount that it trusts, or with neither as the instance that the
-// provider runs on, where whoever runs the provider allows it to the namespace.
+// provider runs on, if the provider allows that for the namespace.
 // +kubebuilder:validation:XValidation:rule="!(has(self.secretRef) && has(self.workloadIdentity))",message="at most one of secretRef and workloadIdentity may be set"
 type VaultGCPAuth struct {
 	// Path where the auth method is mounted. Absent means gcp.
@@ -424,7 +424,7 @@ type VaultGKECluster struct {
 // VaultGCPKey is the key of a service account.
 type VaultGCPKey struct {
 	// SecretAccessKeySecretRef names a key with the service account's key, the
-	// JSON file that Google Cloud gives.
+	// JSON file of Google Cloud.
 	SecretAccessKeySecretRef metav1alpha1.SecretKeySelector `json:"secretAccessKeySecretRef"`
 }
 

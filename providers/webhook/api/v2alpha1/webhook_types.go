@@ -6,7 +6,7 @@ import (
 	metav1alpha1 "github.com/external-secrets/eso/api/meta/v1alpha1"
 )
 
-// Webhook is any HTTP API that keeps secrets.
+// Webhook is any HTTP API that stores secrets.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,categories={external-secrets}
@@ -20,14 +20,14 @@ type Webhook struct {
 	Spec WebhookSpec `json:"spec"`
 }
 
-// WebhookSpec says what requests to make. URL, headers, bodies and the JSONPath
-// are templates of Go's text/template, with the values and functions that the
-// provider's README lists.
+// WebhookSpec defines the requests. URL, headers, bodies and the JSONPath are
+// templates of Go's text/template, with the values and functions that the provider's
+// README lists.
 // +kubebuilder:validation:XValidation:rule="!(has(self.caBundle) && has(self.caProvider))",message="set one of caBundle and caProvider"
 type WebhookSpec struct {
 	// URL to read a secret from, such as
 	// https://api.example.com/secrets/{{ .remoteRef.key }}. Scheme, host and the
-	// slash after it are plain text. What templates insert is percent-encoded.
+	// slash after it contain no template. Inserted values are percent-encoded.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	// +kubebuilder:validation:Pattern=`^\s*https?://`
@@ -38,7 +38,7 @@ type WebhookSpec struct {
 	// +kubebuilder:validation:Enum=GET;POST;PUT
 	Method string `json:"method,omitempty"`
 
-	// Headers of every request. One that comes out empty is not sent.
+	// Headers of every request. A header whose value is empty is not sent.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Headers map[string]HeaderTemplate `json:"headers,omitempty"`
@@ -48,13 +48,13 @@ type WebhookSpec struct {
 	// +kubebuilder:validation:MaxLength=65536
 	Body string `json:"body,omitempty"`
 
-	// Result says where in the answer the secret is.
+	// Result selects the secret in the response.
 	// +optional
 	Result WebhookResult `json:"result,omitempty"`
 
-	// NotFound lists the statuses by which the API says that there is no such
-	// secret. Absent means 404. Whatever stands before the API and answers one of
-	// them for reasons of its own makes secrets look absent.
+	// NotFound lists the statuses with which the API reports that a secret does not
+	// exist. Absent means 404. If a proxy in front of the API returns one of them,
+	// secrets seem to be deleted.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
@@ -70,14 +70,14 @@ type WebhookSpec struct {
 	// +optional
 	Delete *WebhookRequest `json:"delete,omitempty"`
 
-	// Exists is the request that asks for a secret without reading it. Without it
-	// the secret is read.
+	// Exists is the request that checks whether a secret exists, without reading it.
+	// Without it the secret is read.
 	// +optional
 	Exists *WebhookRequest `json:"exists,omitempty"`
 
-	// OwnerHeader names the header in which an answer carries the mark of the
-	// secret's owner. With it the provider looks before it writes; without it the
-	// API alone can tell whose a secret is, by the status 409 or 412.
+	// OwnerHeader names the header of a response with the mark of the secret's owner.
+	// With it the provider checks the owner before it writes; without it only the API
+	// can refuse the write, with status 409 or 412.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern="^[A-Za-z0-9-]+$"
@@ -90,20 +90,20 @@ type WebhookSpec struct {
 	Secrets []WebhookSecret `json:"secrets,omitempty"`
 
 	// CABundle is a PEM bundle that the server's certificate must chain to.
-	// Without it and caProvider the system's authorities count.
+	// Without it and caProvider the system's authorities are used.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	CABundle []byte `json:"caBundle,omitempty"`
 
-	// CAProvider names where such a bundle is kept.
+	// CAProvider names a Secret or ConfigMap with such a bundle.
 	// +optional
 	CAProvider *metav1alpha1.CASource `json:"caProvider,omitempty"`
 
-	// ClientTLS is the certificate to show to the server.
+	// ClientTLS is the client certificate.
 	// +optional
 	ClientTLS *WebhookClientTLS `json:"clientTLS,omitempty"`
 
-	// Auth logs in by what a header alone cannot say.
+	// Auth is a login that headers alone cannot express.
 	// +optional
 	Auth *WebhookAuth `json:"auth,omitempty"`
 
@@ -112,8 +112,8 @@ type WebhookSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('5m')",message="must be from 1s to 5m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 
-	// RequestsPerSecond that are made at most, with as many at once. Absent means
-	// any number.
+	// RequestsPerSecond limits the requests, with bursts of the same number. Absent
+	// means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
@@ -124,14 +124,16 @@ type WebhookSpec struct {
 // +kubebuilder:validation:MaxLength=8192
 type HeaderTemplate string
 
-// NotFoundStatus is a status by which an API says that a secret is absent.
+// NotFoundStatus is a status with which an API reports that a secret does not
+// exist.
 // +kubebuilder:validation:Minimum=200
 // +kubebuilder:validation:Maximum=499
 // +kubebuilder:validation:XValidation:rule="self != 200 && self != 304 && self != 401 && self != 429",message="200, 304, 401 and 429 mean something else"
 type NotFoundStatus int32
 
-// WebhookRequest is a request that pushes, deletes or asks. Templates of the
-// first two may use .owner and .revision, those of a push .value and .adopt too.
+// WebhookRequest is a request that pushes a secret, deletes it or checks whether it
+// exists. Templates of the first two may use .owner and .revision, those of a push
+// .value and .adopt too.
 type WebhookRequest struct {
 	// URL of the request. Absent means the spec's.
 	// +optional
@@ -139,7 +141,7 @@ type WebhookRequest struct {
 	// +kubebuilder:validation:Pattern=`^\s*https?://`
 	URL string `json:"url,omitempty"`
 
-	// Method. Absent means PUT to push, DELETE to delete, and HEAD to ask.
+	// Method. Absent means PUT to push, DELETE to delete, and HEAD to check.
 	// +optional
 	// +kubebuilder:validation:Enum=GET;HEAD;POST;PUT;PATCH;DELETE
 	Method string `json:"method,omitempty"`
@@ -155,11 +157,11 @@ type WebhookRequest struct {
 	Body string `json:"body,omitempty"`
 }
 
-// WebhookResult says where in an answer the secret is.
+// WebhookResult selects the secret in a response.
 type WebhookResult struct {
-	// JSONPath of the secret in an answer that is JSON, such as $.data.value or
+	// JSONPath of the secret in a response that is JSON, such as $.data.value or
 	// $.items[?(@.name == 'a')].value, of which the first match counts. Absent
-	// means that the answer is the secret, of whatever bytes.
+	// means that the body of the response is the secret.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	JSONPath string `json:"jsonPath,omitempty"`
@@ -167,7 +169,7 @@ type WebhookResult struct {
 
 // WebhookSecret is a credential that templates may use.
 type WebhookSecret struct {
-	// Name in templates. Several keys of one Secret may go by one name.
+	// Name in templates. Several keys of one Secret may have the same name.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*$`
 	// +kubebuilder:validation:XValidation:rule="!(self in ['remoteRef', 'secrets', 'value', 'owner', 'adopt', 'revision'])",message="is a name that templates use already"
@@ -183,9 +185,9 @@ type WebhookAuth struct {
 	NTLM WebhookNTLM `json:"ntlm"`
 }
 
-// WebhookNTLM is a user of a Windows domain. What proves the user is made of the
-// password by NTLM version 2; the password itself is not sent. It logs in
-// connections, over HTTP/1.1, of which a store has eight at most.
+// WebhookNTLM is a user of a Windows domain. NTLM version 2 derives a proof from the
+// password, which itself is not sent. It authenticates connections, over HTTP/1.1, of
+// which a store has eight at most.
 type WebhookNTLM struct {
 	// UsernameSecret names a key with the user's name: name, DOMAIN\name or
 	// name@domain.
