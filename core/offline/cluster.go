@@ -32,7 +32,7 @@ type Obstacle struct {
 	Object string `json:"object"`
 	// Reason in one word.
 	Reason string `json:"reason"`
-	// Message for people.
+	// Message of a condition.
 	Message string `json:"message"`
 }
 

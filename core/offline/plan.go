@@ -38,7 +38,7 @@ const (
 	KindSecret    = plan.KindSecret
 )
 
-// NewPlan makes the plan of an ExternalSecret. What is wrong with the object is
+// NewPlan returns the plan of an ExternalSecret. What is wrong with the object is
 // an error that Problems takes apart.
 func NewPlan(es *esv1.ExternalSecret) (*Plan, error) { return plan.New(es, nil) }
 

@@ -67,7 +67,7 @@ func Run(ctx context.Context, config *rest.Config, options Options, extensions .
 
 	direct, err := client.New(config, client.Options{Scheme: known, Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient()})
 	if err != nil {
-		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
+		return fmt.Errorf("cannot create a Kubernetes client: %w", err)
 	}
 
 	authority := ca.New(direct, ca.Options{
@@ -85,7 +85,7 @@ func Run(ctx context.Context, config *rest.Config, options Options, extensions .
 
 	clients, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("cannot make a Kubernetes client: %w", err)
+		return fmt.Errorf("cannot create a Kubernetes client: %w", err)
 	}
 
 	trusted := mtls.NewSource(mtls.Options{Own: authority, Reader: direct, WorkloadAPI: options.WorkloadAPI})

@@ -16,7 +16,7 @@ type Error struct {
 	Code codes.Code
 	// Reason in UPPER_SNAKE_CASE, such as the protocol's NOT_FOUND; may be empty.
 	Reason string
-	// Message for people. It must not contain secret values.
+	// Message of a condition. It must not contain secret values.
 	Message string
 	// Item means that the error concerns the one secret that was read, and not
 	// every read of the store.
@@ -56,7 +56,7 @@ func (e *Error) Unimplemented() bool { return e.Code == codes.Unimplemented }
 type DenialError struct {
 	// Reason of a condition, in CamelCase.
 	Reason string
-	// Message for people.
+	// Message of a condition.
 	Message string
 	// Retry means that no watch reports the change that ends the denial, so that
 	// the store has to be validated again after a while.

@@ -204,7 +204,7 @@ func connect(flags explainFlags) (cluster client.Client, namespace string, err e
 	config.UserAgent = "esoctl"
 
 	if cluster, err = client.New(config, client.Options{Scheme: known}); err != nil {
-		return nil, "", fmt.Errorf("cannot make a client of %s: %w", config.Host, err)
+		return nil, "", fmt.Errorf("cannot create a client of %s: %w", config.Host, err)
 	}
 
 	return cluster, namespace, nil

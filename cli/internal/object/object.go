@@ -24,7 +24,7 @@ const hidden = "(hidden)"
 // opaque is the type of a Secret that is given none.
 const opaque = "Opaque"
 
-// New makes the object of a target. hide replaces what values may have gone
+// New returns the object of a target. hide replaces what values may have gone
 // into.
 func New(es *esv1.ExternalSecret, target *offline.Target, hide bool) map[string]any {
 	object := map[string]any{}

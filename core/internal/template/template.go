@@ -31,7 +31,7 @@ type Engine struct {
 	known map[string]any
 }
 
-// New makes an engine.
+// New returns an engine.
 func New(options Options) *Engine {
 	if options.MaxOutput <= 0 {
 		options.MaxOutput = defaultMaxOutput

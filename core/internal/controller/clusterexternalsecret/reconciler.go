@@ -44,7 +44,7 @@ type Reconciler struct {
 	now     func() time.Time
 }
 
-// New makes a reconciler. c reads from caches; direct reads from the API
+// New returns a reconciler. c reads from caches; direct reads from the API
 // server.
 func New(c client.Client, direct client.Reader) *Reconciler {
 	return &Reconciler{

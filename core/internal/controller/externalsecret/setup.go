@@ -99,12 +99,12 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 func (r *Reconciler) watchReferences(mgr manager.Manager) error {
 	objects, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	meta, err := metadata.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("cannot make a client for metadata: %w", err)
+		return fmt.Errorf("cannot create a client for metadata: %w", err)
 	}
 
 	r.objects = objectwatch.New(objects, meta, func(key objectwatch.Key) { r.enqueue(changed, r.objects.Subscribers(key)...) })

@@ -53,7 +53,7 @@ type Reconciler struct {
 	allowed      []providerclient.Endpoint
 }
 
-// New makes a reconciler. c reads from a cache, direct from the API server.
+// New returns a reconciler. c reads from a cache, direct from the API server.
 // Connections to the allowed endpoints are kept without a registration.
 func New(
 	c, direct client.Client, resolver *resolver.Binder, pool *providerclient.Pool, a *ca.Authority,

@@ -49,8 +49,9 @@ var _ resolver.Configs = (*Configs)(nil)
 const (
 	// startTimeout bounds the first list of a kind.
 	startTimeout = 10 * time.Second
-	// maxWait is how long a worker waits for the first list of a kind, which
-	// takes milliseconds where nothing is wrong.
+	// maxWait is how long a worker waits for the first list of a kind that another
+	// worker waits for. That takes milliseconds where nothing is wrong; a kind
+	// that may not be listed must not block all workers.
 	maxWait = time.Second
 	// failurePause is how long a kind that cannot be watched is not tried again.
 	failurePause = 30 * time.Second
@@ -106,12 +107,17 @@ func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error 
 		}
 	}
 
-	state := w.subscribe(gvk)
+	state, first := w.subscribe(gvk)
 	if state == nil {
 		return errors.New("the operator is stopping")
 	}
 
-	timer := time.NewTimer(maxWait)
+	wait := maxWait
+	if first {
+		wait = startTimeout
+	}
+
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
 
 	select {
@@ -129,19 +135,20 @@ func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error 
 	return state.err
 }
 
-// subscribe returns the watch of a kind; nil after the end.
-func (w *Configs) subscribe(gvk schema.GroupVersionKind) *configWatch {
+// subscribe returns the watch of a kind, nil after the end, and reports whether
+// this call has started it.
+func (w *Configs) subscribe(gvk schema.GroupVersionKind) (state *configWatch, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	if w.subscriptions[gvk] == nil {
+	if first = w.subscriptions[gvk] == nil; first {
 		w.subscriptions[gvk] = w.watches.Subscribe(struct{}{})
 		w.subscriptions[gvk].Replace(gvk)
 	}
 
-	state, _ := w.watches.Watch(gvk)
+	state, _ = w.watches.Watch(gvk)
 
-	return state
+	return state, first
 }
 
 // unsubscribe ends a watch that has failed, so that the next Watch starts

@@ -107,7 +107,7 @@ func newRecord(reconcile.Request) *record { return &record{failures: newFailures
 
 func newFailures() wait.Backoff { return backoff.New(time.Second, time.Minute) }
 
-// New makes a reconciler for SecretStore or ClusterSecretStore. c reads from a
+// New returns a reconciler for SecretStore or ClusterSecretStore. c reads from a
 // cache.
 func New(kind string, c client.Client, resolver *resolver.Binder, pool *providerclient.Pool, recorder events.EventRecorder, options Options) *Reconciler {
 	return &Reconciler{

@@ -70,7 +70,7 @@ type state struct {
 	retired []*x509.Certificate
 }
 
-// New makes an authority whose Secret is read and written with c, which must
+// New returns an authority whose Secret is read and written with c, which must
 // not be a cache.
 func New(c client.Client, options Options) *Authority {
 	if options.SecretName == "" {

@@ -98,11 +98,11 @@ func newLeaf(ca pair, request leafRequest, now time.Time, lifetime time.Duration
 func sign(template *x509.Certificate, issuer *pair) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return pair{}, fmt.Errorf("cannot make a key: %w", err)
+		return pair{}, fmt.Errorf("cannot generate a key: %w", err)
 	}
 
 	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
-		return pair{}, fmt.Errorf("cannot make a serial number: %w", err)
+		return pair{}, fmt.Errorf("cannot generate a serial number: %w", err)
 	}
 
 	parent, signer := template, key

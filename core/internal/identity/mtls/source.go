@@ -55,7 +55,7 @@ type Source struct {
 	svids *workloadapi.X509Source
 }
 
-// NewSource makes a source. It asks for nothing before the first handshake.
+// NewSource returns a source. It asks for nothing before the first handshake.
 func NewSource(options Options) *Source {
 	if options.Now == nil {
 		options.Now = time.Now

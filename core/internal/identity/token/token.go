@@ -44,7 +44,7 @@ func (i Identity) Own() bool { return i.Name == "" }
 // None reports whether calls carry no token.
 func (i Identity) None() bool { return i == Identity{} }
 
-// String names the ServiceAccount for people.
+// String names the ServiceAccount, for messages.
 func (i Identity) String() string {
 	if i.Own() {
 		return "the operator's own ServiceAccount"
@@ -75,7 +75,7 @@ type entry struct {
 	renewing    bool
 }
 
-// New makes a source. config is the operator's own: of it only address and
+// New returns a source. config is the operator's own: of it only address and
 // authorities are used, to see whether the API server would accept a token.
 func New(clients kubernetes.Interface, config *rest.Config) *Source {
 	return &Source{clients: clients, config: rest.AnonymousClientConfig(config), now: time.Now, kept: map[Identity]*entry{}}
@@ -260,7 +260,7 @@ func (s *Source) harmless(ctx context.Context, token string) error {
 
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	_, err = clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})

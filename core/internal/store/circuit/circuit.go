@@ -50,7 +50,7 @@ type breaker[E error] struct {
 	used     time.Time
 }
 
-// New makes circuits that stay open for the shortest time at first, and twice
+// New returns circuits that stay open for the shortest time at first, and twice
 // as long each time until the longest. closed, which may be nil, is called
 // with the name of a circuit that was open and has closed.
 func New[E error](shortest, longest time.Duration, closed func(name string)) *Breakers[E] {

@@ -46,7 +46,7 @@ type Client struct {
 	called   Called
 }
 
-// NewRequestID makes an id for a call.
+// NewRequestID returns an id for a call.
 func NewRequestID() string {
 	var id [8]byte
 

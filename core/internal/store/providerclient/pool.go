@@ -112,7 +112,7 @@ type bounds struct {
 	maxBatch atomic.Uint32
 }
 
-// NewPool makes an empty pool.
+// NewPool returns an empty pool.
 func NewPool(options Options) *Pool {
 	if options.Called == nil {
 		options.Called = func(string, string, string, time.Duration) {}

@@ -45,7 +45,7 @@ func FromClusterSecretStore(s *v2alpha1.ClusterSecretStore) *Store {
 // Key names a store. Namespace is empty for a ClusterSecretStore.
 type Key struct{ Kind, Namespace, Name string }
 
-// String names the store for people.
+// String names the store, for messages.
 func (k Key) String() string {
 	if k.Namespace == "" {
 		return fmt.Sprintf("%s %q", k.Kind, k.Name)

@@ -90,7 +90,7 @@ type Secrets struct {
 
 var _ Writer = (*Secrets)(nil)
 
-// NewSecrets makes a writer. c reads the metadata of managed Secrets from a
+// NewSecrets returns a writer. c reads the metadata of managed Secrets from a
 // cache and writes to the API server; direct reads from the API server.
 func NewSecrets(c client.Client, direct client.Reader) *Secrets {
 	return &Secrets{client: c, direct: direct}

@@ -53,7 +53,7 @@ type ManifestOptions struct {
 	Allowed bool
 }
 
-// NewManifests makes a writer.
+// NewManifests returns a writer.
 func NewManifests(options ManifestOptions) *Manifests {
 	return &Manifests{
 		client: options.Client, cached: options.Cached, direct: options.Direct, mapper: options.Mapper, watch: options.Watch, allowed: options.Allowed,

@@ -29,7 +29,7 @@ type memorised struct {
 	size    int
 }
 
-// NewMemory makes a memory of so many bytes; 0 remembers nothing.
+// NewMemory returns a memory of so many bytes; 0 remembers nothing.
 func NewMemory(limit int) *Memory {
 	return &Memory{limit: limit, recent: list.New(), objects: map[types.NamespacedName]*list.Element{}}
 }

@@ -23,7 +23,7 @@ type Object struct {
 	Name string
 }
 
-// String names the object for people.
+// String names the object, for messages.
 func (o Object) String() string { return fmt.Sprintf("%s %q", o.Kind, o.Name) }
 
 // Objects that an ExternalSecret's templates are read from, without

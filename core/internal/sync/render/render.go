@@ -66,7 +66,7 @@ type Engine interface {
 	Render(name, text string, data map[string]string) ([]byte, error)
 }
 
-// New makes a renderer. templates has the delimiters that the operator was
+// New returns a renderer. templates has the delimiters that the operator was
 // given, transforms, for the keys of a rewrite, the usual ones.
 func New(templates, transforms Engine) *Renderer {
 	return &Renderer{templates: templates, transforms: transforms}

@@ -62,7 +62,7 @@ type Reporter struct {
 	limits map[string]*rate.Limiter
 }
 
-// New makes a reporter.
+// New returns a reporter.
 func New(c client.Client, recorder events.EventRecorder) *Reporter {
 	return &Reporter{client: c, events: recorder, limits: map[string]*rate.Limiter{
 		corev1.EventTypeNormal:  rate.NewLimiter(eventsPerSecond, eventBurst),
