@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -131,19 +132,21 @@ func constructor(argument ast.Expr) string {
 func checkSizes(dir string) []error {
 	var errs []error
 
-	err := filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+	files := os.DirFS(dir)
+
+	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
 		name := entry.Name()
 		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "zz_generated") {
 			return err
 		}
 
-		text, err := os.ReadFile(filepath.Clean(path))
+		text, err := fs.ReadFile(files, path)
 		if err != nil {
 			return err
 		}
 
 		if lines := strings.Count(string(text), "\n"); lines > maxFileLines {
-			errs = append(errs, fmt.Errorf("%s has %d lines, more than %d: split it by concern", path, lines, maxFileLines))
+			errs = append(errs, fmt.Errorf("%s: %s has %d lines, more than %d: split it by concern", filepath.Base(dir), path, lines, maxFileLines))
 		}
 
 		return nil

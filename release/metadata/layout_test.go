@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,9 +58,7 @@ func TestCheckLayout(t *testing.T) {
 				}
 			}
 
-			for name, text := range test.change {
-				files[name] = text
-			}
+			maps.Copy(files, test.change)
 
 			for name, text := range files {
 				if text == "" {

@@ -1,6 +1,6 @@
-// Package scaffold makes the folder of a new provider: all that one needs to
-// build, to pass the conformance kit and to be installed, around a made-up
-// backend whose place the author's takes.
+// Package scaffold creates the folder of a new provider, which builds, passes the
+// conformance kit and can be installed. It calls an invented backend, which its
+// author replaces.
 package scaffold
 
 import (
@@ -30,7 +30,7 @@ type Options struct {
 	Kind string
 	// Root is a clone of the repository, whose api and sdk are used.
 	Root string
-	// Dir to make; empty means providers/community/NAME below Root.
+	// Dir to create; empty means providers/community/NAME below Root.
 	Dir string
 }
 
@@ -39,13 +39,13 @@ var (
 	validKind = regexp.MustCompile(`^[A-Z][A-Za-z0-9]{0,62}$`)
 )
 
-// values are what the templates know.
+// values are the inputs of the templates.
 type values struct {
 	Name, Kind, Singular, Plural, Module, Root string
 }
 
-// Create makes the folder and gives its path. A folder that is there already is
-// left as it is, and an error.
+// Create creates the folder and returns its path. An existing folder is an error, and
+// is not changed.
 func Create(ctx context.Context, options Options) (dir string, err error) {
 	v, dir, err := plan(options)
 	if err != nil {
@@ -53,9 +53,9 @@ func Create(ctx context.Context, options Options) (dir string, err error) {
 	}
 
 	if _, err := os.Lstat(dir); err == nil {
-		return "", fmt.Errorf("cannot make %s: it exists; remove it, or choose another name", dir)
+		return "", fmt.Errorf("cannot create %s: it exists; remove it, or choose another name", dir)
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("cannot make %s: %w", dir, err)
+		return "", fmt.Errorf("cannot create %s: %w", dir, err)
 	}
 
 	// The named result is empty by then.
@@ -135,7 +135,7 @@ func plan(options Options) (values, string, error) {
 	}, dir, nil
 }
 
-// target is where a file goes.
+// target returns the path of a template's file.
 func target(name string, v values) string {
 	switch {
 	case name == "api/types.go":

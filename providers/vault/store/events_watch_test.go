@@ -167,7 +167,7 @@ func watches(t *testing.T, s *Store, keys ...string) *watching {
 func hasty(t *testing.T, s *Store, pong time.Duration, keys ...string) *watching {
 	t.Helper()
 
-	s.timing = timing{backoffStep: time.Millisecond, checkInterval: 10 * time.Millisecond, pongTimeout: pongTimeout, lookupInterval: 20 * time.Millisecond, handshake: late}
+	s.timing = timing{backoffStep: time.Millisecond, checkInterval: 10 * time.Millisecond, pongTimeout: pong, lookupInterval: 20 * time.Millisecond, handshake: late}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	w := &watching{t: t, changes: make(chan provider.Change), done: make(chan error, 1), cancel: cancel}

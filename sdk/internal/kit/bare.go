@@ -17,9 +17,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// bare makes a call over HTTP/2 without gRPC's client: one whose deadline the
-// provider is told, and nobody else keeps. An error says that it had not ended
-// after the patience.
+// bare makes a call over HTTP/2 without gRPC's client, so that only the provider
+// can enforce the deadline. It returns an error if the call has not ended after
+// the patience.
 func (r *run) bare(ctx context.Context, method string, request proto.Message, deadline, patience time.Duration) (codes.Code, error) {
 	message, err := proto.Marshal(request)
 	if err != nil {

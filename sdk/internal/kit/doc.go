@@ -1,6 +1,6 @@
-// Package kit tests whether a provider keeps the protocol. It talks to
-// any endpoint, in whatever language the provider is written, and knows nothing
-// of it but what the protocol and a Target say.
+// Package kit tests whether a provider implements the protocol. It calls any
+// endpoint, in whatever language the provider is written, and uses nothing but
+// the protocol and a Target.
 //
 // A test is a value. What a provider claims in GetInfo decides which tests
 // apply to it; a claim that no test could exercise is reported as such. No

@@ -16,7 +16,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// changeTimeout is how long a change may take to be told.
+// changeTimeout is how long a change may take to be reported.
 const changeTimeout = 10 * time.Second
 
 func finds(fixtures ...Fixture) Needs {
@@ -190,7 +190,7 @@ func findLargest(ctx context.Context, t *T) {
 
 		_, err := t.collect(ctx, request)
 		if err != nil {
-			t.Errorf("fixtures.find[%d] with max_results %d, which is what it finds: it failed with %s", i, request.GetMaxResults(), told(err))
+			t.Errorf("fixtures.find[%d] with max_results %d, which is what it finds: it failed with %s", i, request.GetMaxResults(), described(err))
 		}
 	}
 }

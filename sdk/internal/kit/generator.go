@@ -95,7 +95,7 @@ func (t *T) cleaning(key string, state []byte) *pb.CleanupRequest {
 
 func (t *T) cleanup(ctx context.Context, what string, request *pb.CleanupRequest) {
 	if _, err := t.generator().Cleanup(ctx, request); err != nil {
-		t.Errorf("%s: it failed with %s", what, told(err))
+		t.Errorf("%s: it failed with %s", what, described(err))
 	}
 }
 

@@ -36,7 +36,7 @@ func lifecycleTests() []Test {
 		}},
 		{ID: "lifecycle.calls-in-flight-end", Why: "An update of a provider fails no sync.", Needs: slow, Run: func(_ context.Context, t *T) {
 			if err := t.run.ending().inFlight; err != nil {
-				t.Errorf("after SIGTERM: the call in flight failed with %s", told(err))
+				t.Errorf("after SIGTERM: the call in flight failed with %s", described(err))
 			}
 		}},
 		{ID: "lifecycle.new-calls-are-refused", Why: "A provider that goes on taking calls never ends, and is killed in the middle of one.", Needs: slow, Run: func(_ context.Context, t *T) {

@@ -123,7 +123,7 @@ func parallelBatches(ctx context.Context, t *T) {
 
 				switch {
 				case err != nil:
-					text = "a read failed with " + told(err)
+					text = "a read failed with " + described(err)
 				case len(response.GetResults()) != 1 || response.GetResults()[0].GetId() != id:
 					text = "a read was answered with another id, or not once"
 				case string(response.GetResults()[0].GetValue()) != string(whole):

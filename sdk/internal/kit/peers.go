@@ -110,6 +110,6 @@ func operatorIsLetIn(ctx context.Context, t *T) {
 	defer conn.Close()
 
 	if _, err := pb.NewProviderInfoClient(conn).GetInfo(ctx, &pb.GetInfoRequest{}); err != nil {
-		t.Errorf("the operator, after others were refused: %s", told(err))
+		t.Errorf("the operator, after others were refused: %s", described(err))
 	}
 }

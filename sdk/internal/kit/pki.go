@@ -21,7 +21,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// authority signs certificates, or only tells which are trusted.
+// authority issues certificates, or only verifies them.
 type authority struct {
 	pem         []byte
 	certificate *x509.Certificate
@@ -110,7 +110,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// issue makes a certificate.
+// issue returns a new certificate.
 func (a *authority) issue(l leaf) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -132,7 +132,7 @@ func (r *run) start(ctx context.Context) error {
 	return nil
 }
 
-// ended says how the process ended; nil means with status 0.
+// ended returns the error of the process; nil means status 0.
 func (p *process) ended() error {
 	<-p.done
 

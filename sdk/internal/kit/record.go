@@ -21,7 +21,7 @@ import (
 // minCanary is how long a value must be to be searched for.
 const minCanary = 6
 
-// record keeps what a run saw of errors, and the values that must not stand in
+// record has the errors of a run, and the values that must not be in
 // them.
 type record struct {
 	mu       sync.Mutex
@@ -56,7 +56,7 @@ func newRecord(canaries []string) *record {
 	return r
 }
 
-// guard adds values that must not stand in errors.
+// guard adds values that must not be in errors.
 func (r *record) guard(values ...string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

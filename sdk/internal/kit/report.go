@@ -26,7 +26,7 @@ const (
 	NotExercised Outcome = "not-exercised"
 )
 
-// Report says what a run found, and how to repeat it. It holds no value.
+// Report has the results of a run, and how to reproduce it. It contains no value.
 type Report struct {
 	ReportVersion string `json:"reportVersion"`
 	// KitVersion and ProtocolVersion are what was tested with and for.
@@ -40,7 +40,7 @@ type Report struct {
 	// Started and Seconds are when the run was, and how long.
 	Started time.Time `json:"started"`
 	Seconds float64   `json:"seconds"`
-	// Conformant says that nothing failed. What was not exercised is not
+	// Conformant means that nothing failed. A test that was not exercised is not
 	// covered by it.
 	Conformant bool `json:"conformant"`
 	// Counts of outcomes.
@@ -49,7 +49,7 @@ type Report struct {
 	Claims []Claim `json:"claims"`
 	// Tests in the order in which they ran.
 	Tests []Result `json:"tests"`
-	// Reproduce says how to run it again.
+	// Reproduce is how to run it again.
 	Reproduce Reproduce `json:"reproduce"`
 }
 
@@ -137,7 +137,7 @@ func (r *run) claims() []Claim {
 	return claims
 }
 
-// conclude counts, and says of each claim whether it holds.
+// conclude counts the results, and derives those of claims.
 func (r *Report) conclude(took time.Duration) {
 	r.Seconds = took.Seconds()
 

@@ -75,7 +75,7 @@ type run struct {
 	info        *pb.GetInfoResponse
 	kind        *pb.Kind
 	call        *pb.CallContext
-	// broken are claims that turned out false: their tests would all say so.
+	// broken are claims that proved false: their other tests are skipped.
 	broken map[pb.Capability]bool
 
 	prefix string
@@ -83,8 +83,8 @@ type run struct {
 	ending func() *ending
 }
 
-// Run tests a target. An error says that there is nothing to report: the target
-// is not usable, or the provider could not be reached at all.
+// Run tests a target. It returns an error when there is nothing to report: the
+// target cannot be used, or the provider cannot be reached at all.
 func Run(ctx context.Context, target Target, options Options) (Report, error) {
 	if options.Dial != nil {
 		if target.Address != "" || target.Command != nil {
@@ -156,7 +156,7 @@ func (r *run) one(ctx context.Context, test Test) Result {
 	}
 }
 
-// applies says why a test need not or cannot run; nothing when it can.
+// applies returns why a test does not apply or cannot run; empty if it can.
 func (r *run) applies(needs Needs) (Outcome, string) {
 	for _, capability := range needs.Capabilities {
 		switch absent := r.target.absent(capability); {
@@ -247,7 +247,7 @@ func (r *run) open(ctx context.Context) error {
 	return nil
 }
 
-// secure makes or reads certificates.
+// secure issues or reads certificates.
 func (r *run) secure() error {
 	if strings.HasPrefix(r.target.Address, "unix://") {
 		return nil

@@ -31,7 +31,7 @@ const (
 	Full Profile = "full"
 )
 
-// Target is a provider under test and what its backend holds.
+// Target is a provider under test and the secrets of its backend.
 type Target struct {
 	// Address of the provider: host:port, or unix:///path. Absent with a
 	// command, it is a free port on loopback.
@@ -50,8 +50,8 @@ type Target struct {
 	Objects []string `json:"objects,omitempty"`
 	// Profile is read-only or full; absent means read-only.
 	Profile Profile `json:"profile,omitempty"`
-	// Store on whose behalf calls are made. Absent means a SecretStore in the
-	// config's namespace.
+	// Store in the context of calls. Absent means a SecretStore in the config's
+	// namespace.
 	Store *StoreReference `json:"store,omitempty"`
 	// Config that calls use.
 	Config ConfigReference `json:"config"`
@@ -63,19 +63,19 @@ type Target struct {
 	// each with the reason: its backend is one that cannot. Only Watch may be
 	// absent; the store then answers it with UNIMPLEMENTED.
 	Absent map[string]string `json:"absent,omitempty"`
-	// Fixtures say what the backend holds.
+	// Fixtures are the secrets of the backend.
 	Fixtures Fixtures `json:"fixtures,omitzero"`
 
 	// objects are those of the files.
 	objects []unstructured.Unstructured
 }
 
-// TLS says how the kit shows itself.
+// TLS has the certificates of the kit.
 type TLS struct {
 	// CAFile holds the authorities that the provider's certificate chains to.
 	CAFile string `json:"caFile"`
 	// CAKeyFile holds the key of a throw-away authority, the first of CAFile.
-	// With it the kit makes the operator's certificate, and those of wrong
+	// With it the kit issues the operator's certificate, and those of other
 	// peers.
 	CAKeyFile string `json:"caKeyFile,omitempty"`
 	// CertFile and KeyFile are the operator's certificate, where there is no
@@ -171,7 +171,7 @@ func (c ConfigReference) check(field string) []error {
 	return errs
 }
 
-// Fixtures say what the backend holds.
+// Fixtures are the secrets of the backend.
 type Fixtures struct {
 	// Secrets that can be read.
 	Secrets []Secret `json:"secrets,omitempty"`
@@ -179,13 +179,13 @@ type Fixtures struct {
 	MissingKey string `json:"missingKey,omitempty"`
 	// Find are searches and what they find.
 	Find []Search `json:"find,omitempty"`
-	// Write says where secrets may be written.
+	// Write is where secrets may be written.
 	Write *Write `json:"write,omitempty"`
 	// InvalidConfig is a config that exists and cannot work.
 	InvalidConfig *ConfigReference `json:"invalidConfig,omitempty"`
 	// Slow is a config whose backend takes its time.
 	Slow *Slow `json:"slow,omitempty"`
-	// Generator says how credentials are made.
+	// Generator is how credentials are generated.
 	Generator *Generation `json:"generator,omitempty"`
 	// CredentialFiles hold what the provider logs in with: no error may hold
 	// it.
@@ -218,7 +218,7 @@ type Secret struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
-// whole is the latest value, where the fixture says it.
+// whole returns the latest value, if the fixture has it.
 func (s Secret) whole() ([]byte, bool) {
 	if s.Value != nil {
 		return []byte(*s.Value), true
@@ -235,14 +235,14 @@ type Search struct {
 	Keys       []string          `json:"keys"`
 }
 
-// Write says where secrets may be written.
+// Write is where secrets may be written.
 type Write struct {
 	// Prefix of every key that the kit writes; what lies below it is the kit's.
 	Prefix string `json:"prefix"`
 	// Metadata that goes with each push: the provider's own settings.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// Documents says that the backend holds JSON objects and nothing else: what
-	// is pushed as a whole is one.
+	// Documents means that the backend stores JSON objects only, so that whole
+	// secrets that are pushed are objects.
 	Documents bool `json:"documents,omitempty"`
 	// Unowned is the key of a secret that carries no mark. The run takes it
 	// over, so that each run needs a fresh one.
@@ -256,7 +256,7 @@ type Slow struct {
 	Key string `json:"key"`
 }
 
-// Generation says how credentials are made.
+// Generation is how credentials are generated.
 type Generation struct {
 	// Config of the generator; absent means the target's.
 	Config *ConfigReference `json:"config,omitempty"`
@@ -294,7 +294,7 @@ func Load(file string) (Target, error) {
 	return target, nil
 }
 
-// resolve makes paths absolute to a folder and reads the files that hold
+// resolve makes paths relative to a folder absolute, and reads the files of
 // fixtures.
 func (t *Target) resolve(dir string) error {
 	var errs []error
@@ -387,7 +387,7 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// check finds what is wrong with a target, and says what to do.
+// check returns the errors of a target, with their fixes.
 func (t *Target) check() []error {
 	errs := append(t.checkEndpoint(), t.Config.check("config")...)
 
@@ -537,10 +537,10 @@ func (f *Fixtures) check() []error {
 	return errs
 }
 
-// hidden stands for a value in a report.
+// hidden replaces a value in a report.
 const hidden = "(not shown)"
 
-// shown is the target without any value: what a report may tell.
+// shown returns the target without values, for a report.
 func (t *Target) shown() Target {
 	shown := *t
 	secrets := make([]Secret, 0, len(t.Fixtures.Secrets))

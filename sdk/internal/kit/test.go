@@ -20,9 +20,9 @@ import (
 type Test struct {
 	// ID is stable, and the same in every report: an area, a dot and a name.
 	ID string
-	// Why says in a sentence what depends on it.
+	// Why is a sentence with the reason for it.
 	Why string
-	// Needs says when it applies.
+	// Needs is when it applies.
 	Needs Needs
 	// Run asserts. It may be called when Needs are met.
 	Run func(ctx context.Context, t *T)
@@ -45,19 +45,19 @@ type Needs struct {
 	// Store says that it calls what every kind of store serves: the kind is no
 	// generator's.
 	Store bool
-	// Writes says that the backend is changed: profile full.
+	// Writes means that it changes the backend: profile full.
 	Writes bool
 	// Fixtures that must be given; without them the test is not exercised.
 	Fixtures []Fixture
-	// TLS says that it is about the transport of network addresses.
+	// TLS means that it tests the transport of network addresses.
 	TLS bool
-	// Authority says that the kit must be able to make certificates.
+	// Authority means that the kit must be able to issue certificates.
 	Authority bool
-	// Command says that the kit must have started the provider.
+	// Command means that the kit must have started the provider.
 	Command bool
 }
 
-// Fixture is something that a target may give, by its field.
+// Fixture is the name of a field of a target.
 type Fixture string
 
 // Fixtures that tests need.
@@ -224,7 +224,7 @@ func (t *T) because(what string, err error, want string) {
 // must ends the test unless a call was answered.
 func (t *T) must(what string, err error) {
 	if err != nil {
-		t.Fatalf("%s: it failed with %s", what, told(err))
+		t.Fatalf("%s: it failed with %s", what, described(err))
 	}
 }
 
@@ -261,8 +261,9 @@ func snake(text string) string {
 	return b.String()
 }
 
-// told is what may be told of a provider's error: its text may hold a value.
-func told(err error) string {
+// described returns a provider's error without its text, which may contain a
+// value.
+func described(err error) string {
 	text := name(status.Code(err))
 	if info := infoOf(err); info != nil {
 		text += " (" + info.GetReason() + ")"
@@ -282,7 +283,7 @@ func infoOf(err error) *errdetails.ErrorInfo {
 	return nil
 }
 
-// perform runs a test and says how it ended.
+// perform runs a test and returns its outcome.
 func (t *T) perform(ctx context.Context) (result Outcome, message string) {
 	defer func() {
 		switch ended := recover().(type) {
