@@ -41,8 +41,8 @@ const (
 	// pendingRetry is how soon an object is reconciled again whose target or
 	// templates are not known yet; usually it is woken before.
 	pendingRetry = 10 * time.Second
-	// missingRetry is how soon a target that another client has to create is looked for
-	// again, where its kind is not watched.
+	// missingRetry is how soon the existence of a target that another client has to create
+	// is checked again, where its kind is not watched.
 	missingRetry = 30 * time.Second
 	// A target that another client keeps changing is repaired at these
 	// intervals.
@@ -135,9 +135,9 @@ type syncContext struct {
 	objects render.Objects
 	// dependencies is the digest of stores and objects.
 	dependencies string
-	// began is when the look at it began.
+	// began is when the reconciliation started.
 	began time.Time
-	// entered says that it has asked for a place among those who read.
+	// entered means that it has called TryAcquire.
 	entered bool
 	// mark is what had been reported when the stores were read.
 	mark watch.Mark
@@ -259,7 +259,7 @@ func again(es *esv1.ExternalSecret, after time.Duration) reconcile.Result {
 	return reconcile.Result{RequeueAfter: after, Priority: &priority}
 }
 
-// state is what is known of the target and what it is made from.
+// state is what is known of the target and of what it is rendered from.
 func (r *Reconciler) state(s *syncContext) plan.State {
 	intact := s.target.Intact(s.es, s.current)
 	// Where the stores had nothing, no target is missed.
@@ -499,7 +499,7 @@ func (r *Reconciler) acquireWrite(ctx context.Context) (release func(), err erro
 // read now.
 var errBusy = errors.New("the store or its provider is busy")
 
-// values gives the value of each entry of the plan: what was fetched last,
+// values returns the value of each entry of the plan: what was fetched last,
 // where only the target has to be repaired, or what the stores say now. began
 // is when they were asked.
 func (r *Reconciler) values(ctx context.Context, s *syncContext, due plan.Due) (values []render.Value, began time.Time, err error) {
@@ -561,7 +561,7 @@ func (s *syncContext) since(due plan.Due) time.Time {
 	return since
 }
 
-// lanes gives stores and providers their shares of the workers: an eighth to
+// flows returns the shares of the workers that stores and providers have: an eighth to
 // each store, and more while others leave them idle; three quarters to each
 // provider.
 func (r *Reconciler) flows(flows []store.Flow) []admission.Flow {
@@ -577,7 +577,7 @@ func (r *Reconciler) flows(flows []store.Flow) []admission.Flow {
 	return lanes
 }
 
-// write makes the target be what was rendered, or, where the stores have
+// write brings the target to what was rendered, or, where the stores have
 // nothing, what the deletion policy says.
 func (r *Reconciler) write(ctx context.Context, s *syncContext, target *render.Target, result *report.Sync) (err error) {
 	switch target.Action() {

@@ -134,7 +134,7 @@ func (r *Reconciler) StoreRecovered(selector store.Selector) {
 func (r *Reconciler) enqueue(otherwise int, names ...types.NamespacedName) {
 	for _, name := range names {
 		es := &esv1.ExternalSecret{}
-		// One that is gone need not be looked at, and a cache that cannot be read
+		// A deleted one need not be synced, and a cache that cannot be read
 		// has been stopped.
 		if err := r.Client.Get(context.Background(), name, es); err == nil {
 			r.queue.add(priorityOf(es, otherwise), name)

@@ -31,14 +31,14 @@ import (
 	"github.com/external-secrets/eso/core/store"
 )
 
-// staleRetry is how soon a store is looked at again that the cache shows as it
+// staleRetry is how soon a store is validated again that the cache shows as it
 // was before the last write.
 const staleRetry = 50 * time.Millisecond
 
 // shortestInterval between two validations of a store, whatever it asks for.
 const shortestInterval = time.Second
 
-// busyRetry is how soon a store is looked at again whose tenant has as many
+// busyRetry is how soon a store is validated again whose tenant has as many
 // validations under way as it may.
 const busyRetry = time.Second
 
@@ -197,7 +197,7 @@ func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.
 	})
 }
 
-// validate binds the store and asks its provider. It updates the store's
+// validate binds the store and calls its provider. It updates the store's
 // status but for the condition.
 func (r *Reconciler) validate(ctx context.Context, s *resolver.Store) verdict {
 	bound, err := r.resolver.Bind(ctx, s)

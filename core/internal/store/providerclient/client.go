@@ -101,7 +101,7 @@ func (c *Client) name() string {
 // provider's failure.
 const reasonOwnLimit = "LIMIT"
 
-// identified adds the token that the call carries, and gives it.
+// identified adds the token that the call carries, and returns it.
 func (c *Client) identified(ctx context.Context, requestID string) (with context.Context, shown string, err error) {
 	if c.who.None() {
 		return ctx, "", nil
@@ -115,7 +115,7 @@ func (c *Client) identified(ctx context.Context, requestID string) (with context
 	return metadata.AppendToOutgoingContext(ctx, pb.TokenMetadata, pb.TokenScheme+bearer), bearer, nil
 }
 
-// failed makes the failure of a call an Error. A token that was refused is
+// failed converts the failure of a call to an Error. A token that was refused is
 // replaced for the next call.
 func (c *Client) failed(requestID, shown string, err error) *store.Error {
 	typed := callError(c.endpoint, requestID, err)
@@ -126,7 +126,7 @@ func (c *Client) failed(requestID, shown string, err error) *store.Error {
 	return typed
 }
 
-// Info asks what the provider is.
+// Info calls GetInfo and checks its answer.
 func (c *Client) Info(ctx context.Context) (*pb.GetInfoResponse, error) {
 	var info *pb.GetInfoResponse
 
@@ -168,7 +168,7 @@ func (c *Client) Info(ctx context.Context) (*pb.GetInfoResponse, error) {
 	return info, nil
 }
 
-// Status asks whether the provider is well.
+// Status calls GetStatus.
 func (c *Client) Status(ctx context.Context) (*pb.GetStatusResponse, error) {
 	var status *pb.GetStatusResponse
 
@@ -186,7 +186,7 @@ func (c *Client) Status(ctx context.Context) (*pb.GetStatusResponse, error) {
 	return status, nil
 }
 
-// Validate asks whether a config can work.
+// Validate calls Validate and checks its answer.
 func (c *Client) Validate(ctx context.Context, call *pb.CallContext) (*pb.ValidateResponse, error) {
 	var verdict *pb.ValidateResponse
 

@@ -21,11 +21,11 @@ import (
 // maxMessage bounds an error message of a provider: it ends in a condition.
 const maxMessage = 512
 
-// FromStatus makes the gRPC status that something in this process failed with
-// an Error, as if it had come from a provider.
+// FromStatus converts the gRPC status of a failure in this process to an Error, as
+// if a provider had returned it.
 func FromStatus(err error) *store.Error { return callError(Endpoint{}, "", err) }
 
-// callError makes the failure of a call an Error.
+// callError converts the failure of a call to an Error.
 func callError(endpoint Endpoint, requestID string, err error) *store.Error {
 	if already, ok := errors.AsType[*store.Error](err); ok {
 		return already
@@ -136,7 +136,7 @@ func untrusted(text string) bool {
 	return false
 }
 
-// itemError makes the error of one read an Error.
+// itemError converts the error of one read to an Error.
 func itemError(requestID string, wire *pb.Error) *store.Error {
 	code := codes.Code(wire.GetCode()) //nolint:gosec // checked below
 	if wire.GetCode() <= 0 || wire.GetCode() > int32(codes.Unauthenticated) {

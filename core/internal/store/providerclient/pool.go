@@ -125,7 +125,7 @@ func NewPool(options Options) *Pool {
 	return &Pool{options: options, conns: map[Endpoint]*connection{}, bounds: map[served]*bounds{}}
 }
 
-// Client gives a client for a provider, whose calls carry a token of the given
+// Client returns a client for a provider, whose calls carry a token of the given
 // identity, if any. Nothing is dialled before its first call.
 func (p *Pool) Client(endpoint Endpoint, who token.Identity) (*Client, error) {
 	if !who.None() && endpoint.Address.Socket() {
@@ -210,7 +210,7 @@ func longestPause(endpoint Endpoint) time.Duration {
 	return 5 * time.Second
 }
 
-// boundsOf gives the bounds that all connections to a provider share.
+// boundsOf returns the bounds that all connections to a provider share.
 func (p *Pool) boundsOf(endpoint Endpoint) *bounds {
 	if b, ok := p.bounds[endpoint.served()]; ok {
 		return b
@@ -271,7 +271,7 @@ func (p *Pool) Close() {
 	p.closed = true
 }
 
-// acquire waits until the provider may be asked.
+// acquire waits until the provider may be called.
 func (c *bounds) acquire(ctx context.Context) (release func(), err error) {
 	if c.limiter != nil {
 		if err := c.limiter.Wait(ctx); err != nil {

@@ -137,7 +137,7 @@ func (r *Binder) authenticate(s *Store, b *Binding, registration *v2alpha1.Secre
 	return caller(b, auth.ServiceAccountRef, registration, namespace)
 }
 
-// spiffe makes a binding use SPIFFE identities. A store may say who the
+// spiffe sets a binding to use SPIFFE identities. A store may say who the
 // provider must be where its registration does not.
 func spiffe(b *Binding, serverID string) error {
 	registered := b.Endpoint.Trust.ServerID

@@ -26,7 +26,7 @@ import (
 	"github.com/external-secrets/eso/core/store"
 )
 
-// configTimeout bounds the first look at a kind of config, which waits for its
+// configTimeout bounds the first read of a kind of config, which waits for its
 // informer.
 const configTimeout = 10 * time.Second
 
@@ -53,7 +53,7 @@ type Binding struct {
 	context *pb.CallContext
 }
 
-// Call gives the context of a call through the binding, on behalf of an object
+// Call returns the context of a call through the binding, on behalf of an object
 // in the source namespace; "" is the store's own validation.
 func (b *Binding) Call(sourceNamespace string) *pb.CallContext {
 	call := &pb.CallContext{
@@ -387,7 +387,7 @@ func because(registration *v2alpha1.SecretProvider) string {
 	return fmt.Sprintf(" (%s: %s)", ready.Reason, statustext.Stable(ready.Message))
 }
 
-// registered makes the binding of a registration.
+// registered returns the binding of a registration.
 func (r *Binder) registered(registration *v2alpha1.SecretProvider, gvk schema.GroupVersionKind) (*Binding, error) {
 	if ready := meta.FindStatusCondition(registration.Status.Conditions, v2alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		switch ready.Reason {

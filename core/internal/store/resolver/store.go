@@ -89,7 +89,7 @@ func (s *Store) Key() Key {
 	return Key{Kind: s.Kind, Namespace: s.Object.GetNamespace(), Name: s.Object.GetName()}
 }
 
-// Ready gives the store's Ready condition; nil when it has none.
+// Ready returns the store's Ready condition; nil when it has none.
 func (s *Store) Ready() *metav1.Condition {
 	return meta.FindStatusCondition(s.Status.Conditions, v2alpha1.ConditionReady)
 }
