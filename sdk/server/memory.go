@@ -3,8 +3,12 @@ package server
 import (
 	"context"
 	"net"
-	"sync"
+
+	"google.golang.org/grpc/test/bufconn"
 )
+
+// memoryBuffer is how many bytes a connection in memory holds in each direction.
+const memoryBuffer = 256 << 10
 
 // MemoryListener is a listener to which only code of this process can connect,
 // with DialContext. Use it with Options.PeerIdentity, and with a gRPC client as
@@ -12,54 +16,42 @@ import (
 //	grpc.NewClient("passthrough:///provider",
 //		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }),
 //		grpc.WithTransportCredentials(insecure.NewCredentials()))
-type MemoryListener struct {
-	accepted chan net.Conn
-	once     sync.Once
-	closed   chan struct{}
-}
+//
+// Its connections are buffered, as those of a kernel are: both sides of HTTP/2
+// begin with a write, and over a net.Pipe may wait for each other without end.
+type MemoryListener struct{ *bufconn.Listener }
 
 var _ net.Listener = (*MemoryListener)(nil)
 
 // NewMemoryListener returns a listener that is open.
 func NewMemoryListener() *MemoryListener {
-	return &MemoryListener{accepted: make(chan net.Conn), closed: make(chan struct{})}
+	return &MemoryListener{Listener: bufconn.Listen(memoryBuffer)}
 }
 
 // Accept waits for the next connection. It fails with net.ErrClosed once the
 // listener is closed.
 func (l *MemoryListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-l.accepted:
-		return conn, nil
-	case <-l.closed:
+	conn, err := l.Listener.Accept()
+	if err != nil {
 		return nil, net.ErrClosed
 	}
+
+	return conn, nil
 }
-
-// Close ends Accept and DialContext. Connections stay open.
-func (l *MemoryListener) Close() error {
-	l.once.Do(func() { close(l.closed) })
-
-	return nil
-}
-
-// Addr returns an address whose network is "memory".
-func (l *MemoryListener) Addr() net.Addr { return memoryAddress{} }
 
 // DialContext connects to the listener. It waits until the connection is
 // accepted, and fails with net.ErrClosed once the listener is closed.
 func (l *MemoryListener) DialContext(ctx context.Context) (net.Conn, error) {
-	client, server := net.Pipe()
-
-	select {
-	case l.accepted <- server:
-		return client, nil
-	case <-l.closed:
+	conn, err := l.Listener.DialContext(ctx)
+	if err != nil && ctx.Err() == nil {
 		return nil, net.ErrClosed
-	case <-ctx.Done():
-		return nil, ctx.Err()
 	}
+
+	return conn, err
 }
+
+// Addr returns an address whose network is "memory".
+func (l *MemoryListener) Addr() net.Addr { return memoryAddress{} }
 
 type memoryAddress struct{}
 

@@ -26,7 +26,9 @@ func (r *run) bare(ctx context.Context, method string, request proto.Message, de
 		return codes.Unknown, fmt.Errorf("cannot encode a request: %w", err)
 	}
 
-	transport := &http.Transport{Protocols: &http.Protocols{}, DisableCompression: true}
+	// The connection of a call that is cut off is not idle yet when this returns: it
+	// is closed as soon as it is.
+	transport := &http.Transport{Protocols: &http.Protocols{}, DisableCompression: true, IdleConnTimeout: 100 * time.Millisecond}
 	defer transport.CloseIdleConnections()
 
 	address := "https://" + r.target.Address

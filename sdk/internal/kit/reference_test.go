@@ -867,6 +867,20 @@ func (r *reference) serve(address, dir string) error {
 		return err
 	}
 
+	if network != "tcp" {
+		return r.serveOn(ctx, listener, nil)
+	}
+
+	secured, err := r.tls(dir)
+	if err != nil {
+		return err
+	}
+
+	return r.serveOn(ctx, listener, secured)
+}
+
+// serveOn serves until ctx ends, with TLS where it has a configuration.
+func (r *reference) serveOn(ctx context.Context, listener net.Listener, secured *tls.Config) error {
 	limit := int(r.limit()) //nolint:gosec // small
 	if r.is("takes-any-request") {
 		limit = maxAnswer
@@ -874,13 +888,7 @@ func (r *reference) serve(address, dir string) error {
 
 	options := []grpc.ServerOption{grpc.MaxRecvMsgSize(limit), grpc.MaxSendMsgSize(maxAnswer)}
 
-	var secured *tls.Config
-
-	if network == "tcp" {
-		if secured, err = r.tls(dir); err != nil {
-			return err
-		}
-
+	if secured != nil {
 		switch {
 		case r.is("speaks-plain-text"), r.is("speaks-tls-1.1"):
 			// gRPC for Go has no ciphers that are as old as TLS 1.1.
