@@ -70,7 +70,7 @@ func list(ctx context.Context, root string, patterns []string) (map[string]*list
 	for decoder := json.NewDecoder(bytes.NewReader(output)); ; {
 		p := &listedPackage{}
 
-		err := decoder.Decode(p)
+		err := decoder.Decode(p) //nolint:musttag // go list prints the names of fields
 		if errors.Is(err, io.EOF) {
 			return packages, matched, nil
 		}
@@ -111,7 +111,8 @@ func closure(packages map[string]*listedPackage, path string) []string {
 	add(root.TestImports)
 	add(root.XTestImports)
 
-	for i := 0; i < len(queue); i++ {
+	// The queue grows meanwhile.
+	for i := 0; i < len(queue); i++ { //nolint:intrange // see above
 		add(packages[queue[i]].Imports)
 	}
 

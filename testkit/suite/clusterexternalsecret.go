@@ -34,6 +34,7 @@ func (s *Suite) FanOut(t *testing.T, name, spec string) {
 	})
 }
 
+// FanOutManifest is a ClusterExternalSecret with further lines of its spec.
 func FanOutManifest(name, spec string) string {
 	return fmt.Sprintf(`
 apiVersion: external-secrets.io/v1
@@ -53,6 +54,7 @@ func Selecting(team string) string {
 	return "  externalSecretName: app\n  namespaceSelectors:\n  - matchLabels: {" + LabelTeam + ": " + team + "}\n"
 }
 
+// Label sets the label LabelTeam of a namespace, or removes it where team is empty.
 func (s *Suite) Label(t *testing.T, namespace, team string) {
 	t.Helper()
 
@@ -78,6 +80,8 @@ func (s *Suite) Merge(t *testing.T, object client.Object, change map[string]any)
 	}
 }
 
+// ClusterExternalSecret reads a ClusterExternalSecret and its Ready condition, which
+// is empty where it has none.
 func (s *Suite) ClusterExternalSecret(ctx context.Context, name string) (*esv1.ClusterExternalSecret, *esv1.Condition, error) {
 	ces := &esv1.ClusterExternalSecret{}
 	if err := s.Client.Get(ctx, client.ObjectKey{Name: name}, ces); err != nil {
@@ -131,6 +135,8 @@ func (s *Suite) Provisioned(t *testing.T, name, child string, namespaces ...stri
 	})
 }
 
+// ChildrenOf lists the ExternalSecrets that a ClusterExternalSecret controls, as
+// "namespace/name".
 func (s *Suite) ChildrenOf(ctx context.Context, ces *esv1.ClusterExternalSecret) []string {
 	var (
 		list  esv1.ExternalSecretList
@@ -216,6 +222,7 @@ func (s *Suite) ReasonIs(t *testing.T, ns, name, reason string, texts ...string)
 	})
 }
 
+// NewSecret creates a Secret.
 func (s *Suite) NewSecret(t *testing.T, ns, name string, secretType corev1.SecretType, data map[string]string) *corev1.Secret {
 	t.Helper()
 
@@ -227,6 +234,7 @@ func (s *Suite) NewSecret(t *testing.T, ns, name string, secretType corev1.Secre
 	return secret
 }
 
+// DeleteES deletes an ExternalSecret in the foreground, and waits until it is gone.
 func (s *Suite) DeleteES(t *testing.T, ns, name string) {
 	t.Helper()
 

@@ -205,7 +205,7 @@ func (s *Suite) stop() error {
 	var errs []error
 
 	if s.Installation != nil {
-		errs = append(errs, s.Installation.Stop())
+		errs = append(errs, s.Stop())
 	}
 
 	if s.Vault != nil {

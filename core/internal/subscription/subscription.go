@@ -159,7 +159,7 @@ func (w *Watches[K, S, W]) entry(key K) *entry[K, S, W] {
 		return nil
 	}
 
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:gosec // kept in the entry, which calls it when it ends
 	e := &entry[K, S, W]{
 		watch: w.options.New(key), cancel: cancel, done: make(chan struct{}), subscribers: map[*Subscription[K, S, W]]bool{},
 	}

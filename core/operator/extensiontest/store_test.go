@@ -29,7 +29,7 @@ var storeVersion = schema.GroupVersion{Group: "external-secrets.io", Version: "v
 // SecretStore is a kind of store that holds its values itself.
 type SecretStore struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 
 	Values map[string]string `json:"values,omitempty"`
 }
@@ -37,7 +37,7 @@ type SecretStore struct {
 // DeepCopyObject copies the object.
 func (s *SecretStore) DeepCopyObject() runtime.Object {
 	out := *s
-	s.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
+	s.DeepCopyInto(&out.ObjectMeta)
 	out.Values = maps.Clone(s.Values)
 
 	return &out
@@ -46,7 +46,7 @@ func (s *SecretStore) DeepCopyObject() runtime.Object {
 // SecretStoreList lists SecretStores.
 type SecretStoreList struct {
 	metav1.TypeMeta `json:",inline"`
-	metav1.ListMeta `json:"metadata,omitempty"`
+	metav1.ListMeta `json:"metadata"`
 
 	Items []SecretStore `json:"items"`
 }
@@ -54,7 +54,7 @@ type SecretStoreList struct {
 // DeepCopyObject copies the list.
 func (l *SecretStoreList) DeepCopyObject() runtime.Object {
 	out := *l
-	l.ListMeta.DeepCopyInto(&out.ListMeta)
+	l.DeepCopyInto(&out.ListMeta)
 	out.Items = make([]SecretStore, 0, len(l.Items))
 
 	for i := range l.Items {

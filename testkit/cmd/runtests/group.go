@@ -328,7 +328,11 @@ func (e *events) copy(from io.Reader) error {
 }
 
 func (e *events) line(line []byte) error {
-	var event struct{ Action, Package, Test string }
+	var event struct {
+		Action  string `json:"Action"`
+		Package string `json:"Package"`
+		Test    string `json:"Test"`
+	}
 
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -366,7 +370,7 @@ func runLogged(logs string, args []string) error {
 	}
 
 	environment := append(withoutLogs(os.Environ()), selection.OutputEnv+"="+output, selection.OutputsEnv+"="+filepath.Join(logs, outputs))
-	err = syscall.Exec(args[0], args, environment)
+	err = syscall.Exec(args[0], args, environment) //nolint:gosec // go test names the program that it has built
 
 	return fmt.Errorf("cannot run %s: %w", args[0], err)
 }

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	events := flags.String("events", "", "run the plan in this `file` and print the events of go test")
 
 	if err := flags.Parse(args); err != nil {
-		return 2, nil //nolint:nilerr // flags has printed it
+		return 2, nil // flags has printed it
 	}
 
 	if *events != "" {
@@ -79,7 +79,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	}
 
 	if (*gotestsum == "" && !*only) || flags.NArg() == 0 {
-		return 2, errors.New("usage: runtests [--all] [--complete] --gotestsum=PATH PACKAGE...")
+		return 2, errors.New("no --gotestsum, or no packages: usage: runtests [--all] [--complete] --gotestsum=PATH PACKAGE")
 	}
 
 	root, err := repository.Root()
@@ -132,8 +132,7 @@ func run(ctx context.Context, args []string) (code int, err error) {
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 
 	if err := command.Run(); err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 			return max(1, exit.ExitCode()), nil
 		}
 

@@ -210,7 +210,7 @@ func (r *Reconciler) reconcile(ctx context.Context, s *syncContext) (reconcile.R
 		return r.waiting(ctx, s)
 	}
 
-	if err := r.dependOn(ctx, s); err != nil {
+	if err := r.dependOn(s); err != nil {
 		return r.unknown(ctx, s, err)
 	}
 
@@ -368,7 +368,7 @@ func (r *Reconciler) waiting(ctx context.Context, s *syncContext) (reconcile.Res
 
 // dependOn reads the objects that templates are read from, and digests what
 // they and the stores are at present.
-func (r *Reconciler) dependOn(ctx context.Context, s *syncContext) error {
+func (r *Reconciler) dependOn(s *syncContext) error {
 	var revisions []string
 
 	for reference, snapshot := range s.stores {

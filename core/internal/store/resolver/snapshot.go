@@ -86,14 +86,14 @@ func (r *Resolver) Resolve(ctx context.Context, reference store.Reference, names
 	}
 
 	if snapshot.Gate = s.Gated(); snapshot.Gate != nil {
-		return snapshot, nil
+		return snapshot, nil //nolint:nilerr // a gate is part of the snapshot
 	}
 
 	bound, err := r.binder.Bind(ctx, s)
 	if err != nil {
 		snapshot.Gate = err
 
-		return snapshot, nil
+		return snapshot, nil //nolint:nilerr // a gate is part of the snapshot
 	}
 
 	opened := r.open(s, bound, namespace)
