@@ -111,6 +111,6 @@ spec:
 	},
 		"claims.watch-is-served",
 		"read.binary", // a KV engine holds JSON
-		"watch.says-that-it-stands", "watch.tells-of-changes",
+		"watch.is-established", "watch.reports-changes",
 	)
 }

@@ -83,7 +83,7 @@ func TestExitStatus(t *testing.T) {
 		{"help", "asking for help is no failure", []string{"--help"}, 0, "provider-conformance [flags] target.yaml"},
 		{"list", "authors read what is tested before they run it", []string{"--list"}, 0, "read.missing-key-is-not-found\n    NOT_FOUND may delete"},
 		{"what holds", "0 says that nothing failed", []string{"--run", "^identity|^health.is-served", target}, 0, "5 passed, 0 failed"},
-		{"what does not hold", "it has no GetStatus", []string{"--run", "^health", target}, 1, "fail          health.status-is-told: GetStatus"},
+		{"what does not hold", "it has no GetStatus", []string{"--run", "^health", target}, 1, "fail          health.status-is-reported: GetStatus"},
 		{"no target", "2 says that nothing was tested", nil, 2, "name one file"},
 		{"no such target", "likewise", []string{filepath.Join(dir, "none.yaml")}, 2, "cannot read the target"},
 		{"an unknown flag", "a flag of a newer version must not be ignored", []string{"--only=x", target}, 2, "flag provided but not defined: -only"},

@@ -239,14 +239,14 @@ func watchTests() []Test {
 	watch := []pb.Capability{pb.Capability_CAPABILITY_WATCH}
 
 	return []Test{
-		{ID: "watch.says-that-it-stands", Why: "What changes before the first answer is missed, and its caller must know from when on it is not.", Needs: Needs{Capabilities: watch}, Run: func(ctx context.Context, t *T) {
+		{ID: "watch.is-established", Why: "What changes before the first answer is missed, and its caller must know from when on it is not.", Needs: Needs{Capabilities: watch}, Run: func(ctx context.Context, t *T) {
 			_, first := t.watch(ctx)
 			if len(first.GetKeys()) > 0 {
 				t.Errorf("Watch: its first answer names %d keys, and should name none", len(first.GetKeys()))
 			}
 		}},
 		{
-			ID: "watch.tells-of-changes", Why: "A change that is not told of is seen an interval later.",
+			ID: "watch.reports-changes", Why: "A change that is not told of is seen an interval later.",
 			Needs: Needs{Capabilities: append(watch, pb.Capability_CAPABILITY_PUSH), Writes: true, Fixtures: []Fixture{FixtureWrite}},
 			Run: func(ctx context.Context, t *T) {
 				ctx, end := context.WithCancel(ctx)

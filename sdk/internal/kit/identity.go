@@ -199,12 +199,12 @@ func (t *T) attempt(ctx context.Context, capability pb.Capability, call *pb.Call
 
 func healthTests() []Test {
 	return []Test{
-		{ID: "health.status-is-told", Why: "The operator shows a provider's state, and its reason, where users look for it.", Run: statusIsTold},
+		{ID: "health.status-is-reported", Why: "The operator shows a provider's state, and its reason, where users look for it.", Run: statusIsReported},
 		{ID: "health.is-served", Why: "Kubelets and balancers ask grpc.health.v1 whether to send calls.", Run: healthIsServed},
 	}
 }
 
-func statusIsTold(ctx context.Context, t *T) {
+func statusIsReported(ctx context.Context, t *T) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 

@@ -38,7 +38,7 @@ func tlsTests() []Test {
 		{ID: "tls.plain-text", Why: "Secrets never travel unprotected, whatever a caller asks for.", Needs: network, Run: func(ctx context.Context, t *T) {
 			t.unwelcome(ctx, "a caller in plain text", insecure.NewCredentials())
 		}},
-		{ID: "tls.operator-is-let-in", Why: "Who refuses everybody is not secure but broken.", Needs: network, Run: operatorIsLetIn},
+		{ID: "tls.operator-is-authenticated", Why: "Who refuses everybody is not secure but broken.", Needs: network, Run: operatorIsAuthenticated},
 	}
 }
 
@@ -102,7 +102,7 @@ func (t *T) older(ctx context.Context, version uint16) {
 	}
 }
 
-func operatorIsLetIn(ctx context.Context, t *T) {
+func operatorIsAuthenticated(ctx context.Context, t *T) {
 	conn, err := t.run.dial()
 	if err != nil {
 		t.Fatalf("the operator: %v", err)

@@ -266,7 +266,7 @@ func TestLeftOut(t *testing.T) {
 				t.Errorf("%s: %s", test.why, got.line())
 			}
 
-			for _, id := range []string{"claims.watch-is-served", "watch.says-that-it-stands", "watch.tells-of-changes"} {
+			for _, id := range []string{"claims.watch-is-served", "watch.is-established", "watch.reports-changes"} {
 				if got := of(report, id); got.Outcome != NotExercised || !strings.Contains(got.Message, reason) {
 					t.Errorf("%s: %s", test.why, got.line())
 				}
