@@ -20,10 +20,10 @@ const minMessage = 1 << 20
 
 func identityTests() []Test {
 	return []Test{
-		{ID: "identity.info-is-well-formed", Why: "The operator refuses a provider that does not say who it is and what it serves.", Run: infoIsWellFormed},
-		{ID: "identity.kinds-are-well-formed", Why: "A kind that is named twice, or whose capabilities are not its service's, cannot be routed.", Run: kindsAreWellFormed},
-		{ID: "identity.limits-are-usable", Why: "A limit below what one Secret holds makes secrets unreadable.", Run: limitsAreUsable},
-		{ID: "identity.info-is-stable", Why: "The operator asks once and plans its calls by the answer for the life of the process.", Run: infoIsStable},
+		{ID: "identity.info-is-well-formed", Why: "The operator rejects a provider that does not report its name, version and kinds.", Run: infoIsWellFormed},
+		{ID: "identity.kinds-are-well-formed", Why: "A kind that is listed twice, or whose capabilities belong to another service, cannot be routed.", Run: kindsAreWellFormed},
+		{ID: "identity.limits-are-usable", Why: "A limit below the size of a Secret makes large secrets unreadable.", Run: limitsAreUsable},
+		{ID: "identity.info-is-stable", Why: "The operator calls GetInfo once per connection and relies on the answer.", Run: infoIsStable},
 	}
 }
 
@@ -199,8 +199,8 @@ func (t *T) attempt(ctx context.Context, capability pb.Capability, call *pb.Call
 
 func healthTests() []Test {
 	return []Test{
-		{ID: "health.status-is-reported", Why: "The operator shows a provider's state, and its reason, where users look for it.", Run: statusIsReported},
-		{ID: "health.is-served", Why: "Kubelets and balancers ask grpc.health.v1 whether to send calls.", Run: healthIsServed},
+		{ID: "health.status-is-reported", Why: "The operator shows a provider's state and its reason in the status of the SecretProvider.", Run: statusIsReported},
+		{ID: "health.is-served", Why: "Kubelets and load balancers call grpc.health.v1 to check readiness.", Run: healthIsServed},
 	}
 }
 

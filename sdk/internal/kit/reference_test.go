@@ -260,7 +260,7 @@ func (r *reference) check(c *pb.CallContext) error {
 	case kindSecretStore:
 		allowed = c.GetStore().GetNamespace() == own && auth == own && (source == "" || source == own) || r.is("leaves-the-namespace")
 	case kindClusterSecretStore:
-		allowed = (c.GetStore().GetNamespace() == "" && (auth == own || auth == source)) || r.is("lets-cluster-stores-authenticate-anywhere")
+		allowed = (c.GetStore().GetNamespace() == "" && (auth == own || auth == source)) || r.is("cluster-stores-authenticate-anywhere")
 	default:
 		if r.is("takes-any-store") {
 			return nil
@@ -285,7 +285,7 @@ func (r *reference) open(ctx context.Context, c *pb.CallContext, kind string) er
 	wanted := c.GetConfig()
 
 	switch {
-	case c.GetSourceNamespace() == "" && !r.is("reads-on-nobodys-behalf"):
+	case c.GetSourceNamespace() == "" && !r.is("reads-without-a-source"):
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the source namespace is empty")
 	case wanted.GetApiVersion() == apiVersion && wanted.GetKind() != kind && (wanted.GetKind() == "Memory" || wanted.GetKind() == "Token"):
 		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the kind cannot do this")
@@ -755,7 +755,7 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 		case <-stream.Context().Done():
 			return nil
 		case key := <-changes:
-			if r.is("watches-in-silence") {
+			if r.is("watch-reports-nothing") {
 				continue
 			}
 
@@ -906,7 +906,7 @@ func (r *reference) serve(address, dir string) error {
 
 	<-ctx.Done()
 
-	if !r.is("ends-without-a-word") {
+	if !r.is("exits-without-not-serving") {
 		state.Shutdown()
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -960,11 +960,11 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{own},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if r.is("locks-everybody-out-after-a-stranger") && r.strangers.Load() {
+			if r.is("refuses-all-after-a-stranger") && r.strangers.Load() {
 				return errors.New("there was a stranger")
 			}
 
-			if len(state.PeerCertificates) == 0 || r.is("lets-in-any-client-of-the-authority") {
+			if len(state.PeerCertificates) == 0 || r.is("accepts-any-client-of-the-authority") {
 				return nil
 			}
 
@@ -981,9 +981,9 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 	}
 
 	switch r.fault {
-	case "lets-in-who-has-no-certificate":
+	case "accepts-no-certificate":
 		secured.ClientAuth = tls.VerifyClientCertIfGiven
-	case "lets-in-who-says-operator":
+	case "accepts-any-authority":
 		secured.ClientAuth = tls.RequireAnyClientCert
 	case "speaks-tls-1.1":
 		secured.MinVersion = tls.VersionTLS11
