@@ -128,7 +128,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"v":true}`, property: "v", want: "true",
 		},
 		{
-			name: "null", why: "null is no value; upstream gives an empty one, and a password \"null\" helps nobody",
+			name: "null", why: "null is no value: a password \"null\" would be wrong",
 			raw: `{"v":null}`, property: "v", want: "",
 		},
 		{
@@ -140,7 +140,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"v":"a\n\u0000\"\u00e9"}`, property: "v", want: "a\n\x00\"é",
 		},
 		{
-			name: "no such key", why: "the secret is there, the property is not: callers tell the two apart",
+			name: "no such key", why: "a missing property is distinguished from a missing secret",
 			raw: `{"a":1}`, property: "b", failure: noProperty,
 		},
 		{
@@ -436,11 +436,11 @@ func TestReadSurvivesAPanic(t *testing.T) {
 
 	text := results[1].Err.Error()
 	if strings.Contains(text, canary) {
-		t.Errorf("the panic's text may hold a value, and is shown: %s", text)
+		t.Errorf("the error contains the panic's text, which may hold a value: %s", text)
 	}
 
 	if !strings.Contains(text, "*errors.errorString") || !strings.Contains(text, "document_test.go:") {
-		t.Errorf("neither type nor place of the panic is told: %s", text)
+		t.Errorf("the error lacks the panic's type or location: %s", text)
 	}
 }
 

@@ -14,7 +14,7 @@ func TestSet(t *testing.T) {
 		code                                  codes.Code
 	}{
 		{name: "new document", why: "the first property makes the secret", property: "a", value: "1", want: `{"a":"1"}`},
-		{name: "new property", why: "the others are somebody's", raw: `{"b": 2,  "c":[1.50]}`, property: "a", value: "1", want: `{"b": 2,  "c":[1.50],"a":"1"}`},
+		{name: "new property", why: "the other properties are kept", raw: `{"b": 2,  "c":[1.50]}`, property: "a", value: "1", want: `{"b": 2,  "c":[1.50],"a":"1"}`},
 		{name: "replaced", why: "in its place", raw: `{"a":"0","b":2}`, property: "a", value: "1", want: `{"a":"1","b":2}`},
 		{name: "number", why: "a value is a text, whatever stood there", raw: `{"a":0}`, property: "a", value: "1", want: `{"a":"1"}`},
 		{name: "dotted key", why: "a new key has the very name", raw: `{}`, property: "tls.crt", value: "1", want: `{"tls.crt":"1"}`},

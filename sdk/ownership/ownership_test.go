@@ -55,14 +55,14 @@ func TestTags(t *testing.T) {
 	t.Parallel()
 
 	plain, encoded := Backend{}, Backend{Encode: func(owner string) string { return "sha256:" + owner }}
-	others := map[string]string{"team": "a", "managed-by": "somebody"}
+	others := map[string]string{"team": "a", "managed-by": "another"}
 
 	want := map[string]string{"team": "a", "managed-by": "external-secrets", "external-secrets-owner": "sha256:me"}
 	if diff := cmp.Diff(want, encoded.Tags("me", others)); diff != "" {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}
 
-	if others["managed-by"] != "somebody" {
+	if others["managed-by"] != "another" {
 		t.Error("the tags of the caller were changed")
 	}
 

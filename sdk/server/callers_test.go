@@ -71,7 +71,7 @@ func TestCallersAreVerified(t *testing.T) {
 	}
 
 	if made, _ := p.counts(); made != 0 {
-		t.Errorf("%d stores were made for callers that nobody knows", made)
+		t.Errorf("%d stores were created for unknown callers", made)
 	}
 
 	if strings.Contains(p.log.String(), canary) {

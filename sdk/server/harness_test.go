@@ -149,7 +149,7 @@ type process struct {
 	done chan error
 }
 
-// journal keeps a log, and tells who waits for a line of it.
+// journal records a log, and notifies goroutines that wait for a line of it.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer

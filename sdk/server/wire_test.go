@@ -75,8 +75,8 @@ func TestHealthAndReflection(t *testing.T) {
 		reflection bool
 		want       codes.Code
 	}{
-		{name: "off", why: "by default nothing is told that the protocol does not", want: codes.Unimplemented},
-		{name: "on", why: "somebody who debugs wants grpcurl to work", reflection: true, want: codes.OK},
+		{name: "off", why: "by default only the protocol's services are exposed", want: codes.Unimplemented},
+		{name: "on", why: "grpcurl needs it for debugging", reflection: true, want: codes.OK},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := start(t, &backend{}, Options{Reflection: test.reflection})
@@ -249,7 +249,7 @@ func TestChecksTheCallContext(t *testing.T) {
 		{name: "complete", why: "or the other cases would prove nothing", change: func(*pb.CallContext) {}},
 		{name: "no store", why: "a message that is left out is empty", change: func(c *pb.CallContext) { c.Store = nil }, read: empty, validate: empty},
 		{name: "no config", why: "likewise", change: func(c *pb.CallContext) { c.Config = nil }, read: empty, validate: empty},
-		{name: "no request id", why: "without it nobody finds the call in two logs", change: func(c *pb.CallContext) { c.RequestId = "" }, read: empty, validate: empty},
+		{name: "no request id", why: "without it the call cannot be correlated in two logs", change: func(c *pb.CallContext) { c.RequestId = "" }, read: empty, validate: empty},
 		{name: "no store kind", why: "it decides which namespaces may stand together", change: func(c *pb.CallContext) { c.Store.Kind = "" }, read: empty, validate: empty},
 		{name: "unknown store kind", why: "likewise", change: func(c *pb.CallContext) { c.Store.Kind = "secretstore" }, read: empty, validate: empty},
 		{name: "no store name", why: "each field is there to be relied on", change: func(c *pb.CallContext) { c.Store.Name = "" }, read: empty, validate: empty},
@@ -260,7 +260,7 @@ func TestChecksTheCallContext(t *testing.T) {
 		{name: "no config name", why: "likewise", change: func(c *pb.CallContext) { c.Config.Name = "" }, read: empty, validate: empty},
 		{name: "no config uid", why: "caches are keyed by it", change: func(c *pb.CallContext) { c.Config.Uid = "" }, read: empty, validate: empty},
 		{
-			name: "no source", why: "only validation is on nobody's behalf",
+			name: "no source", why: "only validation may omit the source namespace",
 			change: source(""), read: empty,
 		},
 		{
@@ -291,11 +291,11 @@ func TestChecksTheCallContext(t *testing.T) {
 			change: func(c *pb.CallContext) { c.Config.Namespace = "team-b" }, read: denied, validate: denied,
 		},
 		{
-			name: "source of another namespace", why: "nobody reads through another team's store",
+			name: "source of another namespace", why: "a SecretStore serves its own namespace only",
 			change: source("team-b"), read: denied, validate: denied,
 		},
 		{
-			name: "authentication in another namespace", why: "nobody uses another team's credentials",
+			name: "authentication in another namespace", why: "a SecretStore uses credentials of its own namespace only",
 			change: auth("team-b"), read: denied, validate: denied,
 		},
 		{
@@ -370,10 +370,10 @@ func TestChecksTheBatch(t *testing.T) {
 		{name: "full", why: "the limit itself is within it", reads: many(256)},
 		{name: "over full", why: "GetInfo names the limit", reads: many(257), want: of(codes.InvalidArgument, pb.ReasonTooLarge, pb.ScopeItem)},
 		{name: "same id twice", why: "one of the answers would be lost", reads: []*pb.SecretRead{read("a"), read("a")}, want: invalid},
-		{name: "no id", why: "nobody could tell what is answered", reads: []*pb.SecretRead{{Shape: pb.Shape_SHAPE_VALUE, Key: "a"}}, want: invalid},
+		{name: "no id", why: "the result could not be assigned to its read", reads: []*pb.SecretRead{{Shape: pb.Shape_SHAPE_VALUE, Key: "a"}}, want: invalid},
 		{name: "no key", why: "no backend has a secret without a name", reads: []*pb.SecretRead{{Id: "a", Shape: pb.Shape_SHAPE_VALUE}}, want: invalid},
 		{name: "no shape", why: "a value and a map are not the same", reads: []*pb.SecretRead{{Id: "a", Key: "a"}}, want: invalid},
-		{name: "unknown shape", why: "a newer operator must learn that it is not understood", reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: 9}}, want: invalid},
+		{name: "unknown shape", why: "a newer operator must receive an error", reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: 9}}, want: invalid},
 		{
 			name: "unknown metadata policy", why: "a value must not be given where something else was asked for",
 			reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: pb.Shape_SHAPE_VALUE, MetadataPolicy: 9}}, want: invalid,
@@ -398,7 +398,7 @@ func TestChecksTheBatch(t *testing.T) {
 	}
 }
 
-// A store is code that somebody else wrote: what it answers is checked.
+// A store is external code: its answers are validated.
 func TestChecksTheAnswer(t *testing.T) {
 	internal := of(codes.Internal, pb.ReasonInternal, pb.ScopeItem)
 
@@ -409,7 +409,7 @@ func TestChecksTheAnswer(t *testing.T) {
 		item      *pb.Error
 	}{
 		{name: "too few", why: "a secret that is not answered is not one that is gone", results: nil, want: internal},
-		{name: "too many", why: "which one belongs to which read nobody knows", results: make([]provider.Result, 2), want: internal},
+		{name: "too many", why: "the results cannot be assigned to their reads", results: make([]provider.Result, 2), want: internal},
 		{
 			name: "larger than a message", why: "gRPC would fail the call without saying why",
 			results: []provider.Result{{Value: make([]byte, 4<<20)}}, want: of(codes.ResourceExhausted, pb.ReasonTooLarge, pb.ScopeItem),
@@ -605,8 +605,8 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "unknown", why: "some backends can only be tried",
-			validation: provider.Validation{Unknown: true, Message: "only a read can tell"},
-			want:       &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "only a read can tell"},
+			validation: provider.Validation{Unknown: true, Message: "only a read shows it"},
+			want:       &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "only a read shows it"},
 		},
 		{
 			name: "invalid config", why: "a verdict is an answer, not a failed call",
@@ -633,7 +633,7 @@ func TestValidate(t *testing.T) {
 			err: provider.Unavailable("away"), failure: of(codes.Unavailable, pb.ReasonUnavailable, pb.ScopeStore),
 		},
 		{
-			name: "untyped", why: "what nobody understands is no verdict either",
+			name: "untyped", why: "an unknown error is no verdict",
 			err: errors.New("odd"), failure: of(codes.Unknown, pb.ReasonInternal, pb.ScopeItem),
 		},
 		{
@@ -648,7 +648,7 @@ func TestValidate(t *testing.T) {
 			},
 			construct: errors.New("a store was made"),
 			want: &pb.ValidateResponse{
-				Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "credentials resolve in the namespace of each ExternalSecret: only a read can tell",
+				Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "credentials resolve in the namespace of each ExternalSecret: only a read shows whether they are valid",
 			},
 		},
 	} {
@@ -748,7 +748,7 @@ func TestPassesTheDeadlineOn(t *testing.T) {
 			t.Error("the store's context ended without a reason")
 		}
 	case <-time.After(patience):
-		t.Error("the store was not told that the caller's time is over")
+		t.Error("the store's context was not cancelled at the caller's deadline")
 	}
 }
 
@@ -845,7 +845,7 @@ func TestStopsInOrder(t *testing.T) {
 		t.Errorf("liveness while stopping: %d: the kubelet would kill the process", code)
 	}
 
-	// The connection is told to go away; the call in flight stays.
+	// The server sends GOAWAY on the connection; the call in flight continues.
 	await(t, "the connection is left", func() bool { return p.conn.GetState() != connectivity.Ready })
 
 	select {

@@ -89,10 +89,10 @@ func TestChecksWrites(t *testing.T) {
 		err       error
 	}{
 		{"push without a key", "who knows what it would write", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Owner: "o"}))},
-		{"push without an owner", "it could not tell what it owns", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k"}))},
+		{"push without an owner", "ownership could not be determined", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k"}))},
 		{"push with an unknown policy", "it may forbid what is done", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k", Owner: "o", UpdatePolicy: 9}))},
 		{"delete without a key", "who knows what it would delete", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Owner: "o"}))},
-		{"delete without an owner", "it could not tell what it owns", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Key: "k"}))},
+		{"delete without an owner", "ownership could not be determined", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Key: "k"}))},
 		{"exists without a key", "there is nothing to look for", second(p.secrets.SecretExists(p.context(), &pb.SecretExistsRequest{Context: callContext()}))},
 		{"watch of too many keys", "they are kept as long as it lasts", watched(p, &pb.WatchRequest{Context: callContext(), Keys: strings.Split(strings.Repeat("k,", maxWatchedKeys), ",")})},
 	} {

@@ -89,7 +89,7 @@ func TestExitStatus(t *testing.T) {
 		{"an unknown flag", "a flag of a newer version must not be ignored", []string{"--only=x", target}, 2, "flag provided but not defined: -only"},
 		{"no expression", "the flag is named", []string{"--run", "(", target}, 2, "--run: "},
 		{"no such test", "nothing that was tested is not conformant", []string{"--run", "^none$", target}, 2, `no test has an id that matches "^none$"`},
-		{"a report that cannot be written", "whoever waits for it must know", []string{"--run", "^identity", "--report-json", filepath.Join(dir, "none", "r"), target}, 2, "--report-json: "},
+		{"a report that cannot be written", "a caller that expects the report must see the failure", []string{"--run", "^identity", "--report-json", filepath.Join(dir, "none", "r"), target}, 2, "--report-json: "},
 		{"likewise in Markdown", "the flag is named", []string{"--run", "^identity", "--report-markdown", filepath.Join(dir, "none", "r"), target}, 2, "--report-markdown: "},
 		{"output that cannot be written", "likewise", []string{"--provider-output", filepath.Join(dir, "none", "r"), target}, 2, "--provider-output: "},
 	} {

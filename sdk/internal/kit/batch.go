@@ -30,7 +30,7 @@ func batchTests() []Test {
 	}
 }
 
-// ask performs a batch and gives the results as they come.
+// ask performs a batch and returns the results unchanged.
 func (t *T) ask(ctx context.Context, reads ...*pb.SecretRead) []*pb.SecretResult {
 	response, err := t.store().GetSecrets(ctx, &pb.GetSecretsRequest{Context: t.call(), Reads: reads})
 	t.must(fmt.Sprintf("a batch of %d reads", len(reads)), err)
@@ -38,7 +38,7 @@ func (t *T) ask(ctx context.Context, reads ...*pb.SecretRead) []*pb.SecretResult
 	return response.GetResults()
 }
 
-// answered checks that each read has one result, and no read that is none has.
+// answered checks that each read has one result, and that no other result exists.
 func (t *T) answered(reads []*pb.SecretRead, results []*pb.SecretResult) {
 	if len(results) != len(reads) {
 		t.Errorf("a batch of %d reads: it was answered with %d results", len(reads), len(results))
@@ -193,7 +193,7 @@ func revisionTests() []Test {
 		{ID: "revision.known", Why: "An unchanged secret need not be transferred again and must not appear to have changed.", Needs: reads(FixtureValue), Run: knownRevision},
 		{ID: "revision.unknown", Why: "NOT_MODIFIED for a revision that is not the current one keeps an outdated value in the target.", Needs: reads(FixtureValue), Run: unknownRevision},
 		{
-			ID: "revision.changes-with-the-value", Why: "Equal revisions mean equal answers.", Run: changedRevision,
+			ID: "revision.changes-with-the-value", Why: "Equal revisions mean equal values.", Run: changedRevision,
 			Needs: Needs{Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ, pb.Capability_CAPABILITY_PUSH}, Writes: true, Fixtures: []Fixture{FixtureWrite}},
 		},
 	}

@@ -119,7 +119,7 @@ func storeKindIsKnown(ctx context.Context, t *T) {
 
 func useIsOnBehalf(ctx context.Context, t *T) {
 	err := t.attempt(ctx, pb.Capability_CAPABILITY_READ, t.with(func(c *pb.CallContext) { c.SourceNamespace = "" }))
-	t.refused("a read on nobody's behalf", err, codes.InvalidArgument)
+	t.refused("a read without a source namespace", err, codes.InvalidArgument)
 }
 
 func uidIsChecked(ctx context.Context, t *T) {

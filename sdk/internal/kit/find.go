@@ -234,7 +234,7 @@ func findCancelled(ctx context.Context, t *T) {
 	t.same("fixtures.find[0] after twenty that were cancelled", found, search.Keys)
 }
 
-// watchTests are those of changes that are told.
+// watchTests test the notifications of changes.
 func watchTests() []Test {
 	watch := []pb.Capability{pb.Capability_CAPABILITY_WATCH}
 

@@ -31,7 +31,7 @@ func tlsTests() []Test {
 		}},
 		{ID: "tls.another-provider", Why: "Certificates of other providers have the same authority and must not be accepted.", Needs: minted, Run: func(ctx context.Context, t *T) {
 			t.impostor(ctx, "another provider", t.run.pki, leaf{name: "operator", uri: pb.ProviderIdentityPrefix + "another", client: true})
-			t.impostor(ctx, "a caller whose certificate names nobody", t.run.pki, leaf{name: "operator", client: true})
+			t.impostor(ctx, "a caller whose certificate contains no identity", t.run.pki, leaf{name: "operator", client: true})
 		}},
 		{ID: "tls.version-1.2", Why: "The protocol requires TLS 1.3.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS12) }},
 		{ID: "tls.version-1.1", Why: "Older versions of TLS are insecure.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS11) }},
@@ -43,7 +43,7 @@ func tlsTests() []Test {
 }
 
 // unwelcome checks that a caller gets no answer, and is refused by the
-// transport or for who it is.
+// transport or because of its identity.
 func (t *T) unwelcome(ctx context.Context, what string, transport credentials.TransportCredentials) {
 	conn, err := t.run.dialWith(transport)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// isBinary reports whether a secret's value is no text.
+// isBinary reports whether a secret's value is not text.
 func isBinary(s Secret) bool {
 	whole, ok := s.whole()
 
@@ -56,8 +56,8 @@ func readTests() []Test {
 	}
 }
 
-// get performs a batch and puts answers to ids. It ends the test where the
-// batch fails; that ids are those that were asked for is for other tests.
+// get performs a batch and returns the results by id. It ends the test if the
+// batch fails; other tests check that the ids are those of the reads.
 func (t *T) get(ctx context.Context, reads ...*pb.SecretRead) map[string]*pb.SecretResult {
 	response, err := t.store().GetSecrets(ctx, &pb.GetSecretsRequest{Context: t.call(), Reads: reads})
 	t.must(fmt.Sprintf("a batch of %d reads", len(reads)), err)
@@ -80,8 +80,8 @@ func (t *T) single(ctx context.Context, read *pb.SecretRead) *pb.SecretResult {
 	return results[read.GetId()]
 }
 
-// holds checks that a read was answered with a value. What it holds is not
-// told.
+// holds checks that a read was answered with a value. Failures do not contain the
+// value.
 func (t *T) holds(what string, result *pb.SecretResult, want []byte) {
 	if failure := result.GetError(); failure != nil {
 		t.Errorf("%s: it failed with %s (%s)", what, name(codes.Code(failure.GetCode())), failure.GetReason()) //nolint:gosec // shown only

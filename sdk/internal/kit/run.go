@@ -33,7 +33,7 @@ const (
 	// testTimeout bounds one test.
 	testTimeout = 60 * time.Second
 	// maxAnswer is what the kit receives at most: more than any provider may
-	// send, so that it sees who sends too much.
+	// send, so that the kit detects answers that are too large.
 	maxAnswer = 64 << 20
 )
 
@@ -181,9 +181,9 @@ func (r *run) applies(needs Needs) (Outcome, string) {
 	case needs.Writes && r.target.Profile != Full:
 		return Skipped, "the profile is read-only; profile: full allows it"
 	case needs.Command && r.target.Command == nil:
-		return NotExercised, "the provider was started by somebody else; give command, so that the kit can stop it"
+		return NotExercised, "the kit has not started the provider; set command, so that the kit can stop it"
 	case needs.Authority && (r.pki == nil || r.pki.key == nil):
-		return NotExercised, "the kit cannot make certificates; give tls.caKeyFile of a throw-away authority, or a command and no tls"
+		return NotExercised, "the kit cannot issue certificates; set tls.caKeyFile of a test CA, or command without tls"
 	}
 
 	for _, fixture := range needs.Fixtures {
@@ -195,7 +195,7 @@ func (r *run) applies(needs Needs) (Outcome, string) {
 	return "", ""
 }
 
-// open starts the provider where it has to, connects, and asks what it is.
+// open starts the provider if the target has a command, connects, and calls GetInfo.
 func (r *run) open(ctx context.Context) error {
 	r.call = contextOf(&r.target)
 
@@ -225,7 +225,7 @@ func (r *run) open(ctx context.Context) error {
 
 	r.info, err = pb.NewProviderInfoClient(r.conn).GetInfo(calling, &pb.GetInfoRequest{})
 	if err != nil {
-		return fmt.Errorf("cannot ask the provider at %s what it is: %w; is the address right, and does it accept the operator's certificate?", r.target.Address, err)
+		return fmt.Errorf("cannot get info of the provider at %s: %w; check the address, and whether the provider accepts the operator's certificate", r.target.Address, err)
 	}
 
 	for _, kind := range r.info.GetKinds() {
@@ -353,7 +353,7 @@ func (r *run) ready(ctx context.Context) error {
 	for {
 		response, err := healthpb.NewHealthClient(r.conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(false))
 		if err == nil && response.GetStatus() == healthpb.HealthCheckResponse_SERVING {
-			// What it answered while it started says nothing of it.
+			// Answers during startup are not evaluated.
 			r.record.forget()
 
 			return nil
@@ -361,13 +361,13 @@ func (r *run) ready(ctx context.Context) error {
 
 		select {
 		case <-r.process.done:
-			return fmt.Errorf("cannot test %s: it ended before it served: %w; its output says why", r.process.name, r.process.ended())
+			return fmt.Errorf("cannot test %s: it exited before it served: %w; see its output", r.process.name, r.process.ended())
 		case <-ctx.Done():
 			return fmt.Errorf("cannot test %s: it does not serve at %s in time: %w", r.process.name, r.target.Address, err)
 		case <-time.After(20 * time.Millisecond):
 		}
 
-		// gRPC waits ever longer between its tries.
+		// gRPC increases the delay between its attempts.
 		r.conn.ResetConnectBackoff()
 	}
 }
@@ -436,7 +436,7 @@ func (r *run) claimed(capability pb.Capability) bool {
 		})
 	}
 
-	// Somebody has to say which of its kinds is meant.
+	// Without a fixture for the kind, any generator of the provider counts.
 	return slices.ContainsFunc(r.info.GetKinds(), func(kind *pb.Kind) bool { return slices.Contains(kind.GetCapabilities(), capability) })
 }
 

@@ -36,7 +36,7 @@ func load(t *testing.T, text string) (Target, error) {
 	return Load(file)
 }
 
-// Whoever writes a target is told which field is wrong, and what to do.
+// The error of an invalid target names the field and what to do.
 func TestLoadExplains(t *testing.T) {
 	t.Parallel()
 
@@ -48,7 +48,7 @@ func TestLoadExplains(t *testing.T) {
 		{"an unknown field", "a misspelt fixture would be left out without a word", validTarget + "fixtures: {missingkey: x}\n", `unknown field "fixtures.missingkey"`},
 		{"another type", "the field is named", validTarget + "fixtures: {secrets: x}\n", "fixtures.secrets"},
 		{"half an address", "likewise", "address: localhost\ntls: {caFile: a, caKeyFile: b}" + config, "address: address localhost: missing port"},
-		{"a relative socket", "relative to what nobody knows", "address: unix://run.sock" + config, "absolute path"},
+		{"a relative socket", "the base directory would be unknown", "address: unix://run.sock" + config, "absolute path"},
 		{"a socket with TLS", "it has none", "address: unix:///run/p.sock\ntls: {caFile: a, caKeyFile: b}" + config, "tls: a unix socket has none"},
 		{"no TLS", "plain text is never meant", "address: 127.0.0.1:1" + config, "tls: is missing"},
 		{"two ways to be the operator", "one of them would be ignored", "address: 127.0.0.1:1\ntls: {caFile: a, caKeyFile: b, certFile: c, keyFile: d}" + config, "either caKeyFile"},
@@ -244,7 +244,7 @@ func TestLeftOut(t *testing.T) {
 	t.Run("a store that cannot watch", func(t *testing.T) {
 		t.Parallel()
 
-		const reason = "this backend tells of no changes"
+		const reason = "this backend does not report changes"
 
 		for _, test := range []struct {
 			fault, why string
@@ -284,7 +284,7 @@ func TestLeftOut(t *testing.T) {
 			}
 
 			if report.Reproduce.Target.Absent["Watch"] != reason {
-				t.Errorf("%s: the report does not tell what the target says", test.why)
+				t.Errorf("%s: the report lacks the target's text", test.why)
 			}
 		}
 
@@ -481,9 +481,9 @@ func TestRunFails(t *testing.T) {
 		change          func(*Target)
 	}{
 		{"no such program", "the field is named", "command.args", func(t *Target) { t.Command.Args = []string{"/does/not/exist"} }},
-		{"it ends at once", "its output says why", "it ended before it served", func(t *Target) { t.Command.Args = append(t.Command.Args, "--listen=nonsense") }},
-		{"another kind", "the provider's answer is told", "does not serve it", func(t *Target) { t.Config.Kind = "Other" }},
-		{"nobody listens", "the address is named", "cannot ask the provider", func(t *Target) { t.Command, t.Address = nil, "unix:///does/not/exist" }},
+		{"it ends at once", "the error refers to its output", "it exited before it served", func(t *Target) { t.Command.Args = append(t.Command.Args, "--listen=nonsense") }},
+		{"another kind", "the provider's answer is reported", "does not serve it", func(t *Target) { t.Config.Kind = "Other" }},
+		{"no listener", "the address is named", "cannot get info of the provider", func(t *Target) { t.Command, t.Address = nil, "unix:///does/not/exist" }},
 		{"no authority", "the field is named", "tls.caFile", func(t *Target) { t.TLS = &TLS{CAFile: "/does/not/exist", CAKeyFile: "/neither"} }},
 		{"not usable", "the library checks what Load does", "config.uid", func(t *Target) { t.Config.UID = "" }},
 	} {

@@ -56,7 +56,7 @@ func writeTests() []Test {
 	}
 }
 
-// writable reports whether the run may write, and knows where.
+// writable reports whether the run may write, and has a prefix for it.
 func (t *T) writable() bool {
 	return t.target().Profile == Full && t.target().Fixtures.Write != nil
 }
@@ -136,7 +136,7 @@ func (t *T) there(ctx context.Context, key string) bool {
 	}
 
 	if !t.claims(pb.Capability_CAPABILITY_READ) {
-		t.NotExercised("the provider claims neither EXISTS nor READ: nobody sees what a delete does")
+		t.NotExercised("the provider claims neither EXISTS nor READ: the effect of a delete cannot be observed")
 	}
 
 	return t.single(ctx, valueOf("0", key)).GetError() == nil

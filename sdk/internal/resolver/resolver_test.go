@@ -251,7 +251,7 @@ func TestRefuses(t *testing.T) {
 			want:    denied(`cannot resolve ServiceAccount "app": the call has no authentication namespace`),
 		},
 		{
-			name: "Secret of another namespace", why: "that it exists elsewhere must not even be told",
+			name: "Secret of another namespace", why: "the error must not reveal that it exists in another namespace",
 			namespace: own, resolve: secret("foreign", "token"),
 			want: missing(`cannot read Secret "foreign" in namespace "team-a": it does not exist`),
 		},
@@ -286,7 +286,7 @@ func TestRefuses(t *testing.T) {
 			want: invalid(`set one of secretRef and configMapRef of the CA source, not both`),
 		},
 		{
-			name: "forbidden", why: "the reader must learn that it is the provider who lacks a right",
+			name: "forbidden", why: "the message must say that the provider lacks a permission",
 			namespace: own, answer: func() error { return apierrors.NewForbidden(secrets, "creds", errors.New("RBAC")) },
 			resolve: secret("creds", "token"),
 			want:    denied(`cannot read Secret "creds" in namespace "team-a": the provider's ServiceAccount may not`),

@@ -297,7 +297,7 @@ func TestConcurrentCallsShareOneConstruction(t *testing.T) {
 	wait.Wait()
 
 	if w.made() != 1 || fresh.Load() != 1 {
-		t.Errorf("%d stores were made, and %d calls were told that theirs is fresh", w.made(), fresh.Load())
+		t.Errorf("%d stores were created, and %d calls were marked as fresh", w.made(), fresh.Load())
 	}
 
 	if n := w.sessions.Len(); n != 1 {
@@ -640,7 +640,7 @@ func TestCloseWaitsForConstruction(t *testing.T) {
 	close(proceed)
 
 	if err := <-done; err != nil || !w.all[0].isClosed() {
-		t.Errorf("a store that nobody waited for was left open: %v", err)
+		t.Errorf("a store without a waiting caller was left open: %v", err)
 	}
 }
 
@@ -684,8 +684,8 @@ func TestErrorIsNotCached(t *testing.T) {
 	}
 }
 
-// Where every caller has gone before the construction fails, nobody is left to
-// hear of it: the next call must not be answered by an error of long ago.
+// If all callers have returned before the construction fails, the error is
+// discarded: the next call must not return an outdated error.
 func TestErrorIsNotKeptForLaterCalls(t *testing.T) {
 	w := newWorld(t, Options{}, config(1))
 	defer w.close()
@@ -771,8 +771,8 @@ func TestCancelledCallerDoesNotCancelForOthers(t *testing.T) {
 	}
 }
 
-// Nobody above the construction's goroutine recovers: a panic there would end
-// the process, and with it every other tenant's calls.
+// The goroutine of a construction recovers panics itself: otherwise a panic would
+// terminate the process and with it every other tenant's calls.
 func TestConstructorPanics(t *testing.T) {
 	w := newWorld(t, Options{}, config(1))
 	defer w.close()
@@ -786,7 +786,7 @@ func TestConstructorPanics(t *testing.T) {
 
 	log := w.logged()
 	if strings.Contains(log, canary) || !strings.Contains(log, "*errors.errorString") || !strings.Contains(log, "sessions_test.go") {
-		t.Errorf("the log must tell type and place of the panic and never its text:\n%s", log)
+		t.Errorf("the log must contain type and location of the panic and never its text:\n%s", log)
 	}
 
 	w.construct = nil
@@ -803,7 +803,7 @@ func TestClosingFails(t *testing.T) {
 		logged    string
 	}{
 		{name: "error", why: "a login that could not be revoked is worth a line", closing: func() error { return errors.New("no route") }, logged: "no route"},
-		{name: "panic", why: "as in the constructor, nobody above recovers", closing: func() error { panic(canary) }, logged: "panic"},
+		{name: "panic", why: "as in the constructor, no caller recovers", closing: func() error { panic(canary) }, logged: "panic"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, Options{}, config(1))
@@ -877,7 +877,7 @@ func TestConfigErrors(t *testing.T) {
 			want:   fault{codes.FailedPrecondition, pb.ReasonInvalidConfig}, text: `ConfigMap "none" does not exist in namespace "configs"`,
 		},
 		{
-			name: "forbidden", why: "the reader must learn that it is the provider who lacks a right",
+			name: "forbidden", why: "the message must say that the provider lacks a permission",
 			answer: func(client.Object) error { return apierrors.NewForbidden(configMaps, "backend", errors.New("RBAC")) },
 			want:   fault{codes.FailedPrecondition, pb.ReasonInvalidConfig}, text: "the provider's ServiceAccount may not read",
 		},
@@ -1034,7 +1034,7 @@ func TestOwnIdentity(t *testing.T) {
 		allowed   []string
 		want      bool
 	}{
-		{"none", "the default lends it to nobody", nil, false},
+		{"none", "by default no namespace may use it", nil, false},
 		{"the config's namespace", "", []string{"other", "configs"}, true},
 		{"another namespace", "names are compared whole", []string{"config", "configs-b"}, false},
 		{"all", "", []string{"*"}, true},

@@ -95,8 +95,8 @@ func serveWorkloadAPI(t *testing.T, w *workloadAPI) (address string) {
 	return "unix://" + path
 }
 
-// Only the operator's SPIFFE ID of the own trust domain is let in, and what the
-// Workload API gives anew is used at the next handshake.
+// Only the operator's SPIFFE ID of the own trust domain is accepted, and an update
+// of the Workload API is used at the next handshake.
 func TestHandshakes(t *testing.T) {
 	ca, foreign := pkitest.New(t, "corp"), pkitest.New(t, "evil")
 	api := &workloadAPI{}

@@ -107,8 +107,8 @@ func (s *server) handshake(client *tls.Config) (*big.Int, error) {
 	}()
 
 	conn := tls.Client(left, client)
-	// In TLS 1.3 the client learns only with the first bytes whether the
-	// server takes it.
+	// In TLS 1.3 the client sees only with the first bytes whether the server
+	// accepts it.
 	greeting, readErr := io.ReadAll(conn)
 	err := <-refusal
 	_ = left.Close()
@@ -172,12 +172,12 @@ func TestVerifiesTheClient(t *testing.T) {
 			},
 		},
 		{
-			name: "no certificate", why: "whoever reaches the port must not read secrets",
+			name: "no certificate", why: "a client that can connect to the port must not read secrets",
 			client:  func() *tls.Config { return clientOf(ca) },
 			refusal: "didn't provide a certificate",
 		},
 		{
-			name: "expired", why: "a leaked key is worth nothing a day later",
+			name: "expired", why: "a leaked key becomes useless when its certificate expires",
 			client: func() *tls.Config {
 				return clientOf(ca, ca.Issue(t, pkitest.Leaf{URIs: good, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Minute)}))
 			},
@@ -408,7 +408,7 @@ func TestKeepsWhatIsGood(t *testing.T) {
 		s.serves(client, first, "a volume may be away for a moment")
 
 		if !strings.Contains(s.logged(), "cannot read TLS file") {
-			t.Errorf("it is not told:\n%s", s.logged())
+			t.Errorf("the failure is not logged:\n%s", s.logged())
 		}
 	})
 }
