@@ -315,7 +315,7 @@ spec:
 	product.StoreCondition(t, suite.SecretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in at auth/cert")
 }
 
-// Vault learns from AWS who has signed the login, and so whose it is.
+// Vault verifies with AWS which identity has signed the login.
 func TestVaultAWSLogin(t *testing.T) {
 	t.Parallel()
 
@@ -390,7 +390,7 @@ func newDirectory(t *testing.T) *directory {
 
 	d := &directory{password: "pass word"}
 
-	// The library opens the port itself: somebody else may be faster.
+	// The library opens the port itself: another process may have taken it.
 	var err error
 	for range 5 {
 		if err = d.start(t); err == nil {
@@ -607,7 +607,7 @@ func serviceAccount(t *testing.T, tokenURL string) (file, certificate []byte) {
 	return file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Vault learns from Google Cloud whose key has signed the login.
+// Vault verifies with Google Cloud which account's key has signed the login.
 func TestVaultGoogleCloudLogin(t *testing.T) {
 	ns := product.Namespace(t)
 	app, certificate := serviceAccount(t, "unused")

@@ -201,8 +201,8 @@ func TestLoginByIAM(t *testing.T) {
 	}
 }
 
-// The token is one that Vault can check with the account's public key, and that
-// nobody but Vault accepts.
+// Vault can verify the token with the account's public key, and its audience is
+// Vault only.
 func TestLoginByGCP(t *testing.T) {
 	t.Parallel()
 
@@ -323,7 +323,7 @@ func TestARefusedLoginIsNotShared(t *testing.T) {
 	}
 }
 
-// A certificate is shown by whoever has one, and by nobody else.
+// A client certificate is sent only if the config has one.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 
@@ -575,7 +575,7 @@ func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
 
 // Vault answers 403 both to a token that has ended and to one without the
 // right to read.
-func TestRefusalsAreToldApart(t *testing.T) {
+func TestRefusalsAreDistinguished(t *testing.T) {
 	t.Parallel()
 
 	for _, c := range []struct {
@@ -587,7 +587,7 @@ func TestRefusalsAreToldApart(t *testing.T) {
 		{why: "the token has ended", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
 		{why: "Vault is sealed: that proves nothing against the token", lookup: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":[]}`) }, code: codes.PermissionDenied},
 		{why: "Vault is asked too often: likewise, and a new login would be one more", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
-		{why: "somebody else answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
+		{why: "another server answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -676,9 +676,9 @@ func TestClose(t *testing.T) {
 		revokes int
 		err     string
 	}{
-		{why: "a login of the store's own is ended: nobody else knows its token", edit: func(*setup) {}, vault: func(*vault) {}, revokes: 1},
-		{why: "a token of the config may be somebody else's too", edit: token, vault: func(*vault) {}},
-		{why: "a login that cannot be ended is told", edit: func(*setup) {}, vault: func(v *vault) { v.refuse(revokePath) }, revokes: 1, err: "cannot revoke the login"},
+		{why: "the store's own login is revoked: no other store uses its token", edit: func(*setup) {}, vault: func(*vault) {}, revokes: 1},
+		{why: "a token of the config may be shared", edit: token, vault: func(*vault) {}},
+		{why: "a login that cannot be revoked is reported", edit: func(*setup) {}, vault: func(v *vault) { v.refuse(revokePath) }, revokes: 1, err: "cannot revoke the login"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -829,11 +829,11 @@ func TestLoginFails(t *testing.T) {
 			code: codes.Unauthenticated, reason: pb.ReasonUnauthenticated, want: "Vault refuses: Forbidden",
 		},
 		{
-			why: "a server whose certificate nobody vouches for", edit: func(s *setup) { s.spec.CABundle = nil },
+			why: "a server with an untrusted certificate", edit: func(s *setup) { s.spec.CABundle = nil },
 			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "its certificate is of an unknown authority: set spec.caBundle",
 		},
 		{
-			why: "nobody there", vault: func(v *vault) { v.Listener.Close() },
+			why: "no listener", vault: func(v *vault) { v.Listener.Close() },
 			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "cannot log in to role \"reader\" at auth/kubernetes: Vault does not answer: connection refused",
 		},
 		{
@@ -1156,7 +1156,7 @@ func TestLoginByWorkloadIdentity(t *testing.T) {
 	}
 }
 
-// Who refuses is told, what it says is not.
+// The error names the service that refuses and does not quote its answer.
 func TestWorkloadIdentityThatFails(t *testing.T) {
 	t.Parallel()
 
@@ -1186,7 +1186,7 @@ func TestWorkloadIdentityThatFails(t *testing.T) {
 		})
 	}
 
-	t.Run("nobody answers", func(t *testing.T) {
+	t.Run("no answer", func(t *testing.T) {
 		t.Parallel()
 
 		v, g := newVault(t), newGoogle(t)

@@ -81,8 +81,8 @@ func issued(t *testing.T, name string, until time.Time) func(*tls.Config) {
 	}
 }
 
-// Whoever writes a config chooses the server: an error that quoted what it said
-// would read any service of the provider's network to them.
+// The author of a config chooses the server: errors that quoted its answers would
+// expose any service of the provider's network.
 func TestFaultsOfServers(t *testing.T) {
 	t.Parallel()
 
@@ -144,7 +144,7 @@ func TestCertificatesOfServers(t *testing.T) {
 		life time.Duration
 		want string
 	}{
-		{"for another host, whose name is not told", banner, time.Hour, "its certificate is not for the host of spec.server"},
+		{"for another host, whose name is not reported", banner, time.Hour, "its certificate is not for the host of spec.server"},
 		{"that has expired", "127.0.0.1", -time.Minute, "its certificate has expired"},
 	} {
 		t.Run(c.why, func(t *testing.T) {

@@ -183,7 +183,7 @@ func (v *vault) handle(name string, answer http.HandlerFunc) {
 	v.answers[name] = answer
 }
 
-// refuse makes a path answer as Vault does to whom it does not let in.
+// refuse makes a path answer as Vault does without permission.
 func (v *vault) refuse(name string) {
 	v.answer(name, http.StatusForbidden, `{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}`)
 }

@@ -160,7 +160,7 @@ func (n *ntlm) leave(transport *http.Transport) {
 	n.idle = append(n.idle, transport)
 }
 
-// CloseIdleConnections of the lanes that nobody uses.
+// CloseIdleConnections closes the connections of idle transports.
 func (n *ntlm) CloseIdleConnections() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -33,8 +33,8 @@ import (
 	"github.com/external-secrets/eso/providers/webhook/api/v2alpha1"
 )
 
-// domain is a server that logs connections in by NTLM version 2, as [MS-NLMP]
-// has it, and forgets whoever mixes up the order.
+// domain is a server that authenticates connections by NTLM version 2, as in
+// [MS-NLMP], and resets a login whose messages are out of order.
 type domain struct {
 	*httptest.Server
 
@@ -97,7 +97,7 @@ func (d *domain) login(w http.ResponseWriter, r *http.Request) bool {
 
 	switch {
 	case scheme == "" && c.challenge != nil:
-		d.breaches.Add(1) // somebody else's request in the midst of a login
+		d.breaches.Add(1) // another request during a login
 		c.challenge = nil
 
 		return refuse(d.schemes...)
@@ -290,7 +290,7 @@ func TestNTLM(t *testing.T) {
 	}
 }
 
-// What keeps a login from succeeding is told apart, and none of it tells the
+// The causes of a failed login are distinguished, and no error contains the
 // password.
 func TestNTLMThatFails(t *testing.T) {
 	answer := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }

@@ -361,7 +361,7 @@ func tlsOf(ctx context.Context, env provider.Environment, spec *v2alpha1.Webhook
 // Validate returns the warnings about the config. It sends no request: no key is
 // known.
 func (s *Store) Validate(context.Context) (provider.Validation, error) {
-	return provider.Validation{Unknown: true, Message: "only a read can tell whether the API accepts the requests", Warnings: s.warnings}, nil
+	return provider.Validation{Unknown: true, Message: "only a read shows whether the API accepts the requests", Warnings: s.warnings}, nil
 }
 
 // Close ends idle connections.

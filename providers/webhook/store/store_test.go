@@ -223,7 +223,7 @@ func TestRead(t *testing.T) {
 		{"no such secret", "$.data", provider.Read{Key: "nothing"}, "", "NotFound NOT_FOUND"},
 		{"no such property", "$.data", provider.Read{Key: "db", Property: "nothing"}, "", "NotFound PROPERTY_NOT_FOUND"},
 		{"a version that the request cannot ask for", "", provider.Read{Key: "db", Version: "2"}, "", "InvalidArgument INVALID_REQUEST"},
-		{"metadata that nobody has", "", provider.Read{Key: "db", Metadata: true}, "", "Unimplemented UNSUPPORTED"},
+		{"metadata that does not exist", "", provider.Read{Key: "db", Metadata: true}, "", "Unimplemented UNSUPPORTED"},
 		{"a key that would leave its place", "", provider.Read{Key: ".."}, "", "InvalidArgument INVALID_REQUEST"},
 		{"a key that would leave it in an escape", "", provider.Read{Key: "../admin"}, "", "InvalidArgument INVALID_REQUEST"},
 	} {
@@ -538,7 +538,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A caller that has given up is told so, and nobody waits for it.
+// A cancelled call returns the context's error at once.
 func TestGivesUpWithTheCaller(t *testing.T) {
 	begun, over := make(chan struct{}, 1), make(chan struct{})
 	server := serve(t, func(http.ResponseWriter, *http.Request) {
@@ -683,8 +683,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// What is wrong with a config is told before it is used, by field and line, and
-// without a value.
+// The error of an invalid config is reported before its first use, with field and
+// line, and without a value.
 func TestConfig(t *testing.T) {
 	good := func() v2alpha1.WebhookSpec {
 		return v2alpha1.WebhookSpec{

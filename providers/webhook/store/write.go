@@ -118,7 +118,7 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 
 	// The owner is in the response to a read, which the API does not support.
 	if now.unreadable && s.ownerHeader != "" {
-		return false, provider.Unsupported("the API does not read secrets, so that spec.ownerHeader cannot tell whose this one is: remove spec.ownerHeader, or let the API answer to reads")
+		return false, provider.Unsupported("the API does not read secrets, so that the secret's owner is unknown: remove spec.ownerHeader, or let the API answer reads")
 	}
 
 	there, same, err := s.compare(ctx, now, push)

@@ -183,7 +183,7 @@ func (s *Session) refusal(err error, refusal smithy.APIError, what string, hidde
 	case conflict:
 		return &provider.Error{
 			Code: codes.Aborted, Reason: pb.ReasonUnavailable,
-			Message: fmt.Sprintf("cannot %s: somebody else changes it at the same time (%s%s)%s", what, code, because, id),
+			Message: fmt.Sprintf("cannot %s: another client changes it at the same time (%s%s)%s", what, code, because, id),
 		}
 	case invalid:
 		return provider.InvalidRequest("cannot %s: AWS refuses (%s%s)%s", what, code, because, id)

@@ -191,7 +191,7 @@ func TestErrorsWithoutAnAnswer(t *testing.T) {
 	discreet(t, err)
 
 	if typed := provider.AsError(err); typed.Code != codes.Unavailable || !typed.StoreScope || !strings.Contains(typed.Message, "connection refused") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestConfigs(t *testing.T) {
 		{"a missing key", "the resolver's own words", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) {
 			a.Auth.SecretRef.SecretAccessKeySecretRef.Key = "none"
 		}, `has no key "none"`},
-		{"no credentials", "nobody gets the provider's by leaving his own out", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) { a.Auth = v2alpha1.AWSAuth{} }, "--own-identity-namespace=team"},
+		{"no credentials", "omitting credentials does not allow the provider's own", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) { a.Auth = v2alpha1.AWSAuth{} }, "--own-identity-namespace=team"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			access, env, references := fakeaws.Access(), fakeaws.Environment(), fakeaws.NewReferences()
@@ -265,8 +265,8 @@ func TestOwnIdentity(t *testing.T) {
 	}
 }
 
-// EKS returns a Pod its identity by an agent on the node, which tells Pods apart by
-// the token that each has in a file.
+// EKS provides a Pod's identity by an agent on the node, which identifies Pods by
+// a token file.
 func TestPodIdentity(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})
@@ -321,8 +321,8 @@ func TestPodIdentity(t *testing.T) {
 		t.Errorf("the agent was asked %d times", n)
 	}
 
-	// An agent that refuses is told, and what the Pod has is not.
-	if err := os.WriteFile(file, []byte("token-of-nobody"), 0o600); err != nil {
+	// The refusal of the agent is reported, and the Pod's token is not.
+	if err := os.WriteFile(file, []byte("unknown-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -482,8 +482,8 @@ func TestRefusedLogins(t *testing.T) {
 	}}}
 	assume := fakeaws.Access()
 	assume.Role = "arn:aws:iam::123456789012:role/last"
-	nobody := *web.DeepCopy()
-	nobody.Auth.JWT.ServiceAccountRef.Name = "nobody"
+	absent := *web.DeepCopy()
+	absent.Auth.JWT.ServiceAccountRef.Name = "absent"
 
 	for _, test := range []struct {
 		name, why string
@@ -493,11 +493,11 @@ func TestRefusedLogins(t *testing.T) {
 		text      string
 	}{
 		{"a role that does not trust", "AWS says AccessDenied of it", assume, fakeaws.Refusal{Status: 403, Code: "AccessDenied", Message: "not authorized to perform sts:AssumeRole"}, codes.Unauthenticated, "cannot assume role arn:aws:iam::123456789012:role/last"},
-		{"a token for somebody else", "the identity provider is not set up", web, fakeaws.Refusal{Code: "InvalidIdentityToken", Message: fakeaws.JWT}, codes.Unauthenticated, "cannot log in to role arn:aws:iam::123456789012:role/login"},
+		{"a token for another audience", "the identity provider is not set up", web, fakeaws.Refusal{Code: "InvalidIdentityToken", Message: fakeaws.JWT}, codes.Unauthenticated, "cannot log in to role arn:aws:iam::123456789012:role/login"},
 		{"an expired token", "clocks differ", web, fakeaws.Refusal{Code: "ExpiredTokenException", Message: fakeaws.JWT}, codes.Unauthenticated, "ended"},
 		{"throttled", "that is no refusal", assume, fakeaws.Refusal{Code: "Throttling", Header: map[string]string{"Retry-After": "3"}}, codes.ResourceExhausted, "asked too often"},
 		{"down", "nor is that", assume, fakeaws.Refusal{Status: 503, Code: "ServiceUnavailable"}, codes.Unavailable, "AWS fails"},
-		{"no ServiceAccount", "the resolver's own words", nobody, nil, codes.FailedPrecondition, `ServiceAccount "nobody" does not exist`},
+		{"no ServiceAccount", "the resolver's message", absent, nil, codes.FailedPrecondition, `ServiceAccount "absent" does not exist`},
 		{"no credentials in the answer", "an answer is not to be trusted", web, "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>", codes.Unavailable, "no credentials"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -577,7 +577,7 @@ func TestRetriesAndCalls(t *testing.T) {
 	}
 }
 
-// The config's own limit is told as AWS's would be, and nothing is sent.
+// The config's own limit is reported like AWS's throttling, and no request is sent.
 func TestRequestsPerSecond(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})

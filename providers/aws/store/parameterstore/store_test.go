@@ -270,7 +270,7 @@ func TestFind(t *testing.T) {
 	}{
 		{"path", "one call gives names and values", "", provider.Query{Path: below("/app/")}, []string{"/app/a", "/app/c", "/app/x/b"}, "GetParametersByPath"},
 		{"path and name", "the expression is compared here", "", provider.Query{Path: below("/app"), Name: regexp.MustCompile("b$")}, []string{"/app/x/b"}, "GetParametersByPath"},
-		{"prefix", "keys are told without it", "/app/", provider.Query{}, []string{"a", "c", "x/b"}, "GetParametersByPath"},
+		{"prefix", "keys are returned without it", "/app/", provider.Query{}, []string{"a", "c", "x/b"}, "GetParametersByPath"},
 		{"tags", "only a list knows them", "", provider.Query{Path: below("/app"), Tags: map[string]string{"team": "blue"}}, []string{"/app/a", "/app/c"}, "DescribeParameters"},
 		{"everything", "there are names outside of the hierarchy", "", provider.Query{}, []string{"/app/a", "/app/c", "/application/b", "plain"}, "DescribeParameters"},
 		{"a beginning", "of names outside of the hierarchy", "", provider.Query{Path: below("pl")}, []string{"plain"}, "DescribeParameters"},

@@ -181,7 +181,7 @@ func TestReadPartOfABatch(t *testing.T) {
 	server.Always("BatchGetSecretValue", fields{
 		"SecretValues": []fields{
 			{"Name": "k0", "SecretBinary": base64.StdEncoding.EncodeToString([]byte{0, 0xff}), "VersionId": "v7"},
-			{"Name": "somebody else's", "SecretString": "x"},
+			{"Name": "another owner's", "SecretString": "x"},
 		},
 		"Errors": []fields{
 			{"SecretId": "k1", "ErrorCode": "ResourceNotFoundException", "Message": "can't find"},
@@ -391,7 +391,7 @@ func TestPush(t *testing.T) {
 		{name: "bytes as text", why: "that cannot be", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte{0xff}, Settings: metadata(`{"secretPushFormat":"string"}`)}, code: codes.InvalidArgument},
 		{name: "foreign", why: "it stays as it is", value: fields{"SecretString": "w"}, more: foreign, push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
 		{name: "foreign and the same", why: "it is foreign all the same", value: fields{"SecretString": "v"}, more: foreign, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
-		{name: "unmarked", why: "somebody made it by hand", value: fields{"SecretString": "v"}, more: bare, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
+		{name: "unmarked", why: "it was created manually", value: fields{"SecretString": "v"}, more: bare, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
 		{name: "adopted", why: "it was asked for; the mark comes first", value: fields{"SecretString": "w"}, more: bare, push: provider.Push{Value: []byte("v"), Adopt: true}, want: []string{"TagResource", "PutSecretValue"}},
 		{name: "of ESO v1", why: "it is taken over", value: fields{"SecretString": "v"}, more: v1, push: provider.Push{Value: []byte("v")}, want: []string{"TagResource"}},
 		{name: "kept", why: "it was generated once", value: fields{"SecretString": "w"}, more: foreign, push: provider.Push{Value: []byte("v"), IfNotExists: true}},
@@ -509,7 +509,7 @@ func TestPushToken(t *testing.T) {
 	}
 
 	if back := token("c", "v1", fields{first: []string{"AWSPREVIOUS"}}); back == first {
-		t.Error("after somebody went back to v1, the token is that of the version that followed it")
+		t.Error("after a rollback to v1, the token is that of the version that followed it")
 	}
 
 	holding(server, fields{"SecretString": "old"}, nil)

@@ -154,7 +154,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"no URL", "each mistake names its field", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://"}, Auth: token}, references{"token": canary}, "spec.server.url"},
 		{"a bundle that is none", "likewise", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a", CABundle: []byte("x")}, Auth: token}, references{"token": canary}, "spec.server.caBundle holds no PEM"},
 		{"a token of two lines", "it would be two headers", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: token}, references{"token": canary + "\nX: y"}, "spec.auth.token.bearerToken"},
-		{"no ServiceAccount", "told when the store is made", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "absent"}}}, nil, "does not exist"},
+		{"no ServiceAccount", "reported when the store is created", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "absent"}}}, nil, "does not exist"},
 		{
 			"a certificate without its key", "likewise",
 			v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{Cert: &v2alpha1.KubernetesCert{ClientCert: key("ca"), ClientKey: key("ca")}}},
@@ -165,10 +165,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"exec", "it would run a program in the provider's Pod", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "exec: {apiVersion: client.authentication.k8s.io/v1, command: id, interactiveMode: Never}")}, "exec is not allowed"},
 		{"token file", "it would send the provider's own", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token")}, "tokenFile is not allowed"},
 		{"certificate file", "likewise", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "client-certificate: /etc/tls.crt, client-key: /etc/tls.key")}, "client-certificate is not allowed"},
-		{"authority file", "it tells which files there are", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", certificate-authority: /etc/ca.crt", "token: "+canary)}, "certificate-authority is not allowed"},
+		{"authority file", "an error would reveal which files exist", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", certificate-authority: /etc/ca.crt", "token: "+canary)}, "certificate-authority is not allowed"},
 		{"no check of the server", "anybody could be it", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", insecure-skip-tls-verify: true", "token: "+canary)}, "insecure-skip-tls-verify is not allowed"},
 		{"proxy", "it is dialled before the server", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", proxy-url: http://10.0.0.1", "token: "+canary)}, "proxy-url is not allowed"},
-		{"impersonation", "nobody reads it off the store", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "token: "+canary+", as: admin")}, "as is not allowed"},
+		{"impersonation", "the store does not show it", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "token: "+canary+", as: admin")}, "as is not allowed"},
 		{"http in the kubeconfig", "", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig("server: http://cluster.example.com", "token: "+canary)}, "no https URL"},
 		{"no login in the kubeconfig", "", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "")}, "neither client-certificate-data nor a token"},
 	} {

@@ -64,7 +64,7 @@ func Error(what string, err error) error {
 	case apierrors.IsForbidden(err):
 		return provider.AccessDenied("cannot %s: %s", what, because)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: somebody else writes it at the same time", what)}
+		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: another client writes it at the same time", what)}
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 

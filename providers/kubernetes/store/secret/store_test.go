@@ -209,15 +209,15 @@ func TestPushOwnership(t *testing.T) {
 		writes    int
 	}{
 		{"another owner", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{Adopt: true}, codes.FailedPrecondition, 0},
-		{"nobody", "made by hand", metav1.ObjectMeta{}, provider.Push{}, codes.FailedPrecondition, 0},
-		{"nobody, adopted", "", metav1.ObjectMeta{}, provider.Push{Adopt: true}, codes.OK, 1},
+		{"no owner", "created manually", metav1.ObjectMeta{}, provider.Push{}, codes.FailedPrecondition, 0},
+		{"no owner, adopted", "", metav1.ObjectMeta{}, provider.Push{Adopt: true}, codes.OK, 1},
 		{
 			"an object of the cluster", "its controller writes it back", metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ExternalSecret", Name: "x", Controller: &controller}}},
 			provider.Push{Adopt: true}, codes.FailedPrecondition, 0,
 		},
 		{"ESO v1", "it marks with a label", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}}, provider.Push{}, codes.OK, 1},
-		{"itself, and the value is there", "each write is an event for whoever watches", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}, Annotations: map[string]string{ownerAnnotation: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
-		{"whoever, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
+		{"itself, and the value is equal", "each write causes an event for all watches", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}, Annotations: map[string]string{ownerAnnotation: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
+		{"any owner, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newAPIServer(t)
@@ -287,7 +287,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Somebody who writes in between is not written over.
+// A concurrent write of another client is not overwritten.
 func TestPushConflicts(t *testing.T) {
 	a := newAPIServer(t)
 	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownerAnnotation: "me"}}})
@@ -368,7 +368,7 @@ func TestWatch(t *testing.T) {
 
 	want := []provider.Change{{}, {Keys: []string{"db"}}, {Resync: true}, {Keys: []string{"db"}}}
 	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 
 	if diff := cmp.Diff([]string{"100", "103", "103", "200"}, from); diff != "" {
