@@ -108,7 +108,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"users":[{"n":"b@this.org","p":"2"}]}`, property: `users.#(n=="b@this.org").p`, want: "2",
 		},
 		{
-			name: "object", why: "what is no string stands as in the text",
+			name: "object", why: "a value other than a string is unchanged",
 			raw: `{"a":{"z":1, "b":[true]}}`, property: "a", want: `{"z":1, "b":[true]}`,
 		},
 		{
@@ -204,7 +204,7 @@ func TestSelect(t *testing.T) {
 			raw: strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), property: "#", want: "1",
 		},
 		{
-			name: "brackets in a string", why: "what stands in a string does not nest",
+			name: "brackets in a string", why: "brackets in a string do not nest",
 			raw: `{"a":"\"` + strings.Repeat("[", 2*maxDepth) + `"}`, property: "a", want: `"` + strings.Repeat("[", 2*maxDepth),
 		},
 	} {
@@ -229,7 +229,7 @@ func TestMap(t *testing.T) {
 		failure       failure
 	}{
 		{
-			name: "whole", why: "every key with its value: strings unquoted, the rest as it stands",
+			name: "whole", why: "every key with its value: strings unquoted, the rest unchanged",
 			raw:  `{"s":"text","n":1.50,"o":{"a":1},"l":[1, 2],"b":false,"z":null,"":"unnamed"}`,
 			want: map[string]string{"s": "text", "n": "1.50", "o": `{"a":1}`, "l": "[1, 2]", "b": "false", "z": "", "": "unnamed"},
 		},

@@ -13,8 +13,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// Where callers are named, nothing is done on anybody's behalf without a token
-// that holds; that a provider is there may be asked without.
+// If callers are configured, calls need a valid token; health checks do not.
 func TestCallersAreVerified(t *testing.T) {
 	t.Parallel()
 

@@ -53,7 +53,7 @@ func TestRunExits(t *testing.T) {
 			name: "several mistakes", why: "they are reported together, not one after the other",
 			args: []string{"--listen=localhost", "--log-format=xml"}, code: 2, stderr: "--log-format",
 		},
-		{name: "no cluster", why: "1 says that the flags are fine and the rest is not", args: []string{"--kubeconfig=" + missing}, code: 1, stderr: "cannot find the Kubernetes API server"},
+		{name: "no cluster", why: "status 1 means that the flags are valid", args: []string{"--kubeconfig=" + missing}, code: 1, stderr: "cannot find the Kubernetes API server"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -199,7 +199,7 @@ func TestServeOnFails(t *testing.T) {
 	options := Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity, Grace: time.Second}
 
 	err := serve(t.Context(), refusedListener{NewMemoryListener()}, (&backend{}).provider(), options)
-	if err == nil || !strings.Contains(err.Error(), "cannot serve gRPC: the socket is gone") {
+	if err == nil || !strings.Contains(err.Error(), "cannot serve gRPC: the socket is closed") {
 		t.Errorf("the listener failed, and serving ended with %v", err)
 	}
 

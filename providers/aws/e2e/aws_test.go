@@ -43,7 +43,7 @@ var aws struct {
 	err      error
 }
 
-// awsServer gives the server that stands for AWS, with the provider started.
+// awsServer returns the server that emulates AWS, with the provider started.
 func awsServer(t *testing.T) *motoserver.Server {
 	t.Helper()
 
@@ -317,7 +317,7 @@ func TestAWSParameterStore(t *testing.T) {
 	})
 }
 
-// The manifest of the proposal is accepted as it stands, and works where a
+// The manifest of the proposal is accepted unchanged, and works where a
 // provider is at its address. moto keeps what it holds apart by account, so the
 // secret can only be read as the role.
 func TestAWSManifestOfTheProposal(t *testing.T) {

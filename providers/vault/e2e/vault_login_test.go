@@ -351,7 +351,7 @@ func TestVaultAWSLogin(t *testing.T) {
 		{"sys/auth/" + ns, map[string]any{"type": "aws"}},
 		{"auth/" + ns + "/config/client", map[string]any{"sts_endpoint": sts.Address(), "sts_region": awsRegion, "iam_server_id_header_value": "vault.example.com"}},
 		{"auth/" + ns + "/role/app", map[string]any{
-			// That is who moto takes everybody for.
+			// moto returns this identity for all callers.
 			"auth_type": "iam", "bound_iam_principal_arn": "arn:aws:iam::123456789012:user/moto", "resolve_aws_unique_ids": false, "token_policies": ns,
 		}},
 	} {
@@ -614,7 +614,7 @@ func TestVaultGoogleCloudLogin(t *testing.T) {
 	stranger, _ := serviceAccount(t, "unused")
 	cloud := google(t, certificate)
 
-	// Who Vault itself is to Google Cloud.
+	// Vault's own identity at Google Cloud.
 	own, _ := serviceAccount(t, cloud.URL+"/token")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(issuer.Folder(t, map[string][]byte{"own.json": own}), "own.json"))
 

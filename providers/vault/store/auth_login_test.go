@@ -147,8 +147,8 @@ func auth(method v2alpha1.VaultAuth) func(*setup) {
 	return func(s *setup) { s.spec.Auth = method }
 }
 
-// What Vault gets is a request to AWS that it can make and that says who signed
-// it; nothing in it is the key.
+// Vault receives a signed request to AWS that identifies the signer; it does not
+// contain the secret key.
 func TestLoginByIAM(t *testing.T) {
 	t.Parallel()
 
@@ -501,7 +501,7 @@ func TestLogsInAgain(t *testing.T) {
 		})
 	}
 
-	t.Run("the token has ended, and is not renewed first", func(t *testing.T) {
+	t.Run("the token has expired, and is not renewed first", func(t *testing.T) {
 		t.Parallel()
 
 		v := newVault(t)
@@ -512,7 +512,7 @@ func TestLogsInAgain(t *testing.T) {
 		reads(t, store, "after its end")
 
 		if len(v.got(renewPath)) != 0 || len(v.got(loginPath)) != 2 {
-			t.Error("a token that has ended cannot be renewed")
+			t.Error("an expired token cannot be renewed")
 		}
 	})
 }
@@ -552,14 +552,14 @@ func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
 	reads(t, store, "with the old token")
 
 	if n := len(v.got(loginPath)); n != tries {
-		t.Errorf("%d tries within ten seconds", n-tries)
+		t.Errorf("%d attempts within ten seconds", n-tries)
 	}
 
 	s.clock.pass(time.Second)
 	reads(t, store, "with the old token")
 
 	if n := len(v.got(loginPath)); n != tries+1 {
-		t.Errorf("after ten seconds %d tries, not one", n-tries)
+		t.Errorf("after ten seconds %d attempts, not one", n-tries)
 	}
 
 	s.clock.pass(20 * time.Second)
@@ -573,8 +573,8 @@ func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
 	reads(t, store, "when Vault is back")
 }
 
-// Vault answers 403 both to a token that has ended and to one without the
-// right to read.
+// Vault answers 403 both to an expired token and to a token without the permission
+// to read.
 func TestRefusalsAreDistinguished(t *testing.T) {
 	t.Parallel()
 
@@ -583,10 +583,10 @@ func TestRefusalsAreDistinguished(t *testing.T) {
 		lookup func(*vault)
 		code   codes.Code
 	}{
-		{why: "the token is good: it is the right that lacks", lookup: func(*vault) {}, code: codes.PermissionDenied},
-		{why: "the token has ended", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
+		{why: "the token is valid: the permission is missing", lookup: func(*vault) {}, code: codes.PermissionDenied},
+		{why: "the token has expired", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
 		{why: "Vault is sealed: that proves nothing against the token", lookup: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":[]}`) }, code: codes.PermissionDenied},
-		{why: "Vault is asked too often: likewise, and a new login would be one more", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
+		{why: "Vault throttles requests: likewise, and a new login would be one more request", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
 		{why: "another server answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -716,7 +716,7 @@ func TestNamespaces(t *testing.T) {
 	}{
 		{why: "none: the header is not sent"},
 		{why: "the engine's is that of the login", namespace: "team", wantRead: "team", wantOwn: "team"},
-		{why: "the login may be made in another", namespace: "team/a", auth: "team", wantRead: "team/a", wantOwn: "team"},
+		{why: "the login may use another", namespace: "team/a", auth: "team", wantRead: "team/a", wantOwn: "team"},
 		{why: "only the login's", auth: "team", wantOwn: "team"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -763,12 +763,12 @@ func TestLoginFails(t *testing.T) {
 			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set one of tokenSecretRef",
 		},
 		{
-			why:  "the provider Pod's own token is not sent unless that is allowed: the tenant who chooses the server would get it",
+			why:  "the provider Pod's own token is not sent unless that is allowed: the tenant chooses the server and would receive it",
 			edit: func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef = nil },
 			code: codes.FailedPrecondition, reason: pb.ReasonReferenceDenied, want: "--own-identity-namespace=ns",
 		},
 		{
-			why:  "a token's Secret is missing: the resolver's error comes as it is",
+			why:  "a token's Secret is missing: the resolver's error is returned unchanged",
 			edit: both(token, func(s *setup) { s.references.secret = missingSecret }),
 			code: codes.FailedPrecondition, reason: pb.ReasonReferenceNotFound, want: "it does not exist",
 		},
@@ -905,8 +905,8 @@ func missingSecret(metav1alpha1.SecretKeySelector) ([]byte, error) {
 	return nil, e
 }
 
-// The login that is made anew in the middle of a store's life fails like the
-// first: above all it never looks like a missing secret.
+// A renewed login fails like the first one: in particular it never looks like a
+// missing secret.
 func TestALaterLoginFails(t *testing.T) {
 	t.Parallel()
 
@@ -958,9 +958,9 @@ func TestValidate(t *testing.T) {
 		want  string
 	}{
 		{why: "the token holds", vault: func(*vault) {}},
-		{why: "the token has ended", vault: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated, want: "cannot use the token: Vault refuses: 2 errors occurred"},
+		{why: "the token has expired", vault: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated, want: "cannot use the token: Vault refuses: 2 errors occurred"},
 		{why: "Vault is sealed: that is no verdict", vault: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`) }, code: codes.Unavailable, want: "Vault is sealed"},
-		{why: "Vault is asked too often: nor is that", vault: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":["quota"]}`) }, code: codes.ResourceExhausted, want: "quota"},
+		{why: "Vault throttles requests: nor is that", vault: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":["quota"]}`) }, code: codes.ResourceExhausted, want: "quota"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -1066,7 +1066,7 @@ func (g *google) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// way leads to it, whatever host is asked for.
+// way connects to it for every host.
 func (g *google) way(t *testing.T) http.RoundTripper {
 	t.Helper()
 
@@ -1146,11 +1146,11 @@ func TestLoginByWorkloadIdentity(t *testing.T) {
 			}
 
 			if token := g.asked[googleAccess]["token"]; token != "Bearer pool-"+canary {
-				t.Errorf("the access token is asked for by %v", token)
+				t.Errorf("the request for the access token is %v", token)
 			}
 
 			if sign := g.asked[googleSign]; sign["token"] != "Bearer account-"+canary || sign["host"] != "iamcredentials.googleapis.com" {
-				t.Errorf("the signature is asked for by %v", sign)
+				t.Errorf("the request for the signature is %v", sign)
 			}
 		})
 	}

@@ -22,7 +22,7 @@ import (
 // banner is what an internal service says, which no tenant may read.
 const banner = "internal-service-banner"
 
-// greet answers every connection with the same text, and whatever it is asked.
+// greet answers every request with the same text.
 func greet(t *testing.T, text string) string {
 	t.Helper()
 
@@ -42,7 +42,7 @@ func greet(t *testing.T, text string) string {
 				return
 			}
 
-			// What is asked is read: closing before would reset the connection.
+			// The request is read first: closing before would reset the connection.
 			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, text)

@@ -42,7 +42,7 @@ type subscriber struct {
 	*websocket.Conn
 	// pings are those that came.
 	pings *atomic.Int64
-	// gone is closed when the subscription has ended.
+	// gone is closed when the subscription ends.
 	gone <-chan struct{}
 }
 
@@ -137,7 +137,7 @@ func (s *subscriber) send(text string) {
 	}
 }
 
-// ended waits until the other side has gone.
+// ended waits until the other side has closed the connection.
 func (s *subscriber) ended() {
 	s.t.Helper()
 
@@ -202,7 +202,7 @@ func (w *watching) next() provider.Change {
 	case change := <-w.changes:
 		return change
 	case err := <-w.done:
-		w.t.Fatalf("the watch has ended: %v", err)
+		w.t.Fatalf("the watch ended: %v", err)
 	case <-time.After(late):
 		w.t.Fatal("no change is reported")
 	}
@@ -346,7 +346,7 @@ func TestWatchResumes(t *testing.T) {
 			again := b.next()
 			w.resyncs(test.why)
 			again.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-			w.expect("it goes on", provider.Change{Keys: []string{"app"}})
+			w.expect("it continues", provider.Change{Keys: []string{"app"}})
 			vault.ended()
 		})
 	}
@@ -429,7 +429,7 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 	}
 
 	again.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.expect("it goes on", provider.Change{Keys: []string{"app"}})
+	w.expect("it continues", provider.Change{Keys: []string{"app"}})
 
 	if subscriptions, renewals := len(v.got(subscribeV2)), len(v.got("auth/token/renew-self")); subscriptions != 2 || renewals != 2 {
 		t.Errorf("%d subscriptions and %d renewals", subscriptions, renewals)
@@ -450,7 +450,7 @@ func TestWatchOfARevokedLogin(t *testing.T) {
 	_ = vault.Close(websocket.StatusNormalClosure, "")
 
 	again := b.next()
-	w.resyncs("it has logged in anew")
+	w.resyncs("it has logged in again")
 
 	if got := again.request.Header.Get("X-Vault-Token"); got != canary+"-2" {
 		t.Error("it subscribed with the token that was revoked")
@@ -475,7 +475,7 @@ func TestWatchFindsThatItsTokenHasEnded(t *testing.T) {
 		t.Error("it subscribed with the token that was revoked")
 	}
 
-	w.resyncs("it has logged in anew")
+	w.resyncs("it has logged in again")
 
 	// A static token has no replacement.
 	w = watches(t, with(v, token).open(t))
@@ -517,7 +517,7 @@ func TestWatchKeepsATokenThatMayNotBeLookedUp(t *testing.T) {
 
 	eventually(t, "some pulses pass", func() bool { return vault.pings.Load() > 5 })
 	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.expect("it goes on", provider.Change{Keys: []string{"app"}})
+	w.expect("it continues", provider.Change{Keys: []string{"app"}})
 
 	if n := len(v.got("auth/token/lookup-self")); n != 1 {
 		t.Errorf("it was looked up %d times", n)
@@ -532,7 +532,7 @@ func TestWatchOfALoginThatIsRefused(t *testing.T) {
 		name, why string
 		edit      func(*setup)
 	}{
-		{"token", "only who wrote it into the Secret has another", token},
+		{"token", "a static token has no replacement", token},
 		{"login", "it was refused by Vault's own word", func(*setup) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -581,7 +581,7 @@ func TestWatchThatIsRefused(t *testing.T) {
 		{"a gateway's page", "it lets no websocket through", http.StatusOK, html, codes.Unavailable, "support websockets"},
 		{"an upgrade that was lost", "likewise", http.StatusUpgradeRequired, html, codes.Unavailable, "support websockets"},
 		{"sealed", "it passes", http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`, codes.Unavailable, "Vault is sealed"},
-		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "too often"},
+		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "throttles"},
 		{"failed", "Vault 1.15 does while another subscription ends, and gives no reason", http.StatusBadRequest, "Error subscribing", codes.Unavailable, "answers 400"},
 		{"wrong", "it stays so", http.StatusBadRequest, `{"errors":["invalid parameter for JSON"]}`, codes.InvalidArgument, "invalid parameter for JSON"},
 	} {
@@ -602,7 +602,7 @@ func TestWatchThatIsRefused(t *testing.T) {
 			}
 
 			if n := len(v.got(subscribeV2)); n != want {
-				t.Errorf("%s: %d tries, want %d", test.why, n, want)
+				t.Errorf("%s: %d attempts, want %d", test.why, n, want)
 			}
 		})
 	}

@@ -56,7 +56,7 @@ func TestLocate(t *testing.T) {
 		{why: "nor by the config's", mount: "secret/..", key: "app", err: "empty part, or . or .."},
 		{why: "a key that names the mount would read the store's own token", kv: v2alpha1.KVv1, key: "auth/token/lookup-self", err: "no key/value engine"},
 		{why: "or Vault's configuration", kv: v2alpha1.KVv1, key: "/sys/mounts", err: "no key/value engine"},
-		{why: "or who its users are", key: "identity/entity", err: "no key/value engine"},
+		{why: "or its users", key: "identity/entity", err: "no key/value engine"},
 		{why: "or what the token alone may see", key: "cubbyhole/a", err: "no key/value engine"},
 		{why: "nor in the middle", mount: "secret", key: "a/../../b", err: "empty part, or . or .."},
 		{why: "an empty part", mount: "secret", key: "a//b", err: "empty part"},

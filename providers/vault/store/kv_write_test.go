@@ -156,7 +156,7 @@ func TestPush(t *testing.T) {
 		writes   []map[string]any
 	}{
 		{
-			why: "what is there already is not written again: each write makes a version", metadata: owned(ours),
+			why: "an equal value is not written again: each write creates a version", metadata: owned(ours),
 			push: provider.Push{Key: "app", Value: []byte(`{"c":"` + canary + `","b":2.50,"a":"1"}`), Owner: "me"},
 		},
 		{
@@ -269,8 +269,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// A claim of a secret is its mark, which anybody can overwrite, and then its data,
-// of which one write wins: what the loser marked is not the loser's.
+// A new secret is claimed by its mark, which any client can overwrite, and then by
+// its data, of which one write wins: the loser's mark does not make it the owner.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 
@@ -341,7 +341,7 @@ func TestClaims(t *testing.T) {
 			changed: true, data: pushed, marks: mine,
 		},
 		{
-			why: "what ESO v1 made keeps its mark, and is taken over at the next try", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
+			why: "a secret of ESO v1 keeps its mark, and is taken over at the next attempt", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
 			at: putData, do: func(k *kept) { k.write(map[string]any{"a": "newer"}, nil) },
 			changed: true, data: pushed, marks: mine,
 		},

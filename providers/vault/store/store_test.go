@@ -113,7 +113,7 @@ func TestNotFoundIsProven(t *testing.T) {
 			engineStatus: 200, engine: `{"data":{"type":"kv","options":{"version":"1"}}}`, code: codes.FailedPrecondition, want: `the engine at "secret" is of version 1`,
 		},
 		{
-			why: "an engine that was made without options is of version 1", status: 404, body: `{"errors":[]}`,
+			why: "an engine without options is of version 1", status: 404, body: `{"errors":[]}`,
 			engineStatus: 200, engine: `{"data":{"type":"kv","options":null}}`, code: codes.FailedPrecondition, want: "is of version 1",
 		},
 		{

@@ -72,7 +72,7 @@ func (a *webhookAPI) put(key, value string) {
 	a.versions[key] = append(a.versions[key], value)
 }
 
-// requests that were made with a method.
+// requests returns the number of requests with a method.
 func (a *webhookAPI) requests(method string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -165,7 +165,7 @@ func wide(text string) []byte {
 	return b
 }
 
-// proven is the user whom a message proves, CORP\app; empty for one it does not.
+// proven returns the user that a message authenticates, as CORP\app; empty if it is invalid.
 func proven(message, challenge []byte) string {
 	part := func(at int) []byte {
 		if len(message) < at+8 {
@@ -351,7 +351,7 @@ func TestNTLMConfigs(t *testing.T) {
 	}
 }
 
-// The time that an API has to answer does not begin before it is asked.
+// The timeout of a request does not include the wait for a connection.
 func TestNTLMWaitsForItsTurn(t *testing.T) {
 	server := newDomain(t, []string{"NTLM"}, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(150 * time.Millisecond)

@@ -127,13 +127,13 @@ func noValueInErrors(_ context.Context, t *T) {
 	}
 
 	for _, place := range places {
-		t.Errorf("a value or a credential stands in %s", place)
+		t.Errorf("%s contains a value or a credential", place)
 	}
 }
 
 func noValueInOutput(_ context.Context, t *T) {
 	if t.run.record.holds(t.run.process.output.String()) {
-		t.Errorf("a value or a credential stands in what the provider prints")
+		t.Errorf("the provider's output contains a value or a credential")
 	}
 }
 

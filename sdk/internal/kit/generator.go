@@ -45,7 +45,7 @@ func generatorTests() []Test {
 			key, made := t.generate(ctx)
 			request := t.cleaning(key, made.GetState())
 			request.Context.Config.Name, request.Context.Config.Uid = "conformance-is-gone", "conformance-is-gone"
-			t.cleanup(ctx, "Cleanup with a config that is gone", request)
+			t.cleanup(ctx, "Cleanup with a config that was deleted", request)
 		}},
 	}
 }
@@ -130,7 +130,7 @@ func generateRepeated(ctx context.Context, t *T) {
 	slices.SortFunc(again.GetEntries(), sorted)
 
 	if !slices.EqualFunc(made.GetEntries(), again.GetEntries(), func(a, b *pb.SecretEntry) bool { return proto.Equal(a, b) }) {
-		t.Errorf("Generate once more with the same idempotency key: it made another credential, and did not fail with ABORTED")
+		t.Errorf("Generate once more with the same idempotency key: it created another credential, and did not fail with ABORTED")
 	}
 }
 

@@ -149,7 +149,7 @@ func claimTests() []Test {
 		ID: "claims.watch-absent-is-unimplemented", Why: "UNIMPLEMENTED makes the operator fall back to the refresh interval; with any other code it would retry the watch.",
 		Needs: Needs{Absent: watch},
 		Run: func(ctx context.Context, t *T) {
-			const what = "Watch of a store that lacks it"
+			const what = "Watch of a store without it"
 
 			err := t.attempt(ctx, watch, t.call())
 			t.refused(what, err, codes.Unimplemented)

@@ -75,7 +75,7 @@ func largeRequest(ctx context.Context, t *T) {
 	about := &pb.GetInfoRequest{}
 	padded(about, int(limit))
 
-	// gRPC itself may refuse it, and says so in its own words.
+	// gRPC itself may refuse it with another code.
 	_, err := pb.NewProviderInfoClient(t.run.conn).GetInfo(exempt(ctx), about)
 	t.refused(fmt.Sprintf("a request of more than limits.max_message_bytes, which is %d", limit), err, codes.ResourceExhausted, codes.InvalidArgument, codes.OutOfRange)
 
@@ -106,7 +106,7 @@ func parallelBatches(ctx context.Context, t *T) {
 	secrets := t.target().values()
 
 	for caller := range callers {
-		// Contexts are made here: T is for one goroutine.
+		// Contexts are created here: T is for one goroutine.
 		var calls []*pb.CallContext
 		for range rounds {
 			calls = append(calls, t.call())

@@ -166,7 +166,7 @@ fixtures:
 	}
 }
 
-// A report can be given to anybody.
+// A report contains no secrets.
 func TestReportHoldsNoValue(t *testing.T) {
 	t.Parallel()
 
@@ -185,7 +185,7 @@ func TestReportHoldsNoValue(t *testing.T) {
 
 	both := string(text) + report.Markdown()
 	for _, value := range append(tested.canaries(), "the-credential", "conformance-value-", "generated-") {
-		// What comes as bytes stands in no text.
+		// Bytes are not part of a text.
 		if strings.Contains(both, value) && !strings.Contains(value, "\x00") {
 			t.Errorf("the report holds a value: %q", value)
 		}
@@ -205,7 +205,7 @@ func TestReportHoldsNoValue(t *testing.T) {
 
 	for _, result := range report.Tests {
 		if strings.HasPrefix(result.ID, "find.") {
-			t.Errorf("%s ran, and was not asked for", result.ID)
+			t.Errorf("%s ran, and was not selected", result.ID)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestLeftOut(t *testing.T) {
 			conformant bool
 			checked    Outcome
 		}{
-			{"cannot-watch", "it says so, as it should", true, Pass},
+			{"cannot-watch", "it answers UNIMPLEMENTED, as required", true, Pass},
 			{"", "the target says that it cannot, and it does", false, Fail},
 		} {
 			tested := target(test.fault)
@@ -308,7 +308,7 @@ func TestLeftOut(t *testing.T) {
 			t.Errorf("it does not conform:\n%s", failures(report))
 		}
 
-		if got := of(report, "validate.valid"); got.Outcome != Skipped || !strings.Contains(got.Message, "generator's") {
+		if got := of(report, "validate.valid"); got.Outcome != Skipped || !strings.Contains(got.Message, "is a generator") {
 			t.Errorf("validate.valid: %s", got.line())
 		}
 
@@ -520,7 +520,7 @@ func TestTestsAreWellFormed(t *testing.T) {
 	}
 }
 
-// Only a run knows whether the provider is in this process.
+// Only a run can check whether the provider is in this process.
 func TestRunNeedsAnAddress(t *testing.T) {
 	t.Parallel()
 

@@ -120,8 +120,8 @@ func (t *T) push(ctx context.Context, key string, value []byte) *pb.PushSecretRe
 	return answer
 }
 
-// stands checks what a secret holds.
-func (t *T) stands(ctx context.Context, what, key string, want []byte) {
+// contains checks the value of a secret.
+func (t *T) contains(ctx context.Context, what, key string, want []byte) {
 	t.holds(what, t.single(ctx, valueOf("0", key)), want)
 }
 
@@ -196,13 +196,13 @@ func pushHolds(ctx context.Context, t *T) {
 		t.Errorf("PushSecret of a new secret: changed is false")
 	}
 
-	t.stands(ctx, "a secret that was pushed", key, first)
+	t.contains(ctx, "a secret that was pushed", key, first)
 
 	if !t.push(ctx, key, second).GetChanged() {
 		t.Errorf("PushSecret of another value: changed is false")
 	}
 
-	t.stands(ctx, "a secret whose value was replaced", key, second)
+	t.contains(ctx, "a secret whose value was replaced", key, second)
 }
 
 func pushBinary(ctx context.Context, t *T) {
@@ -213,7 +213,7 @@ func pushBinary(ctx context.Context, t *T) {
 	key, value := t.key("binary"), append(t.secretValue(), 0, 0xff, 0xfe, '\n', 0)
 
 	t.push(ctx, key, value)
-	t.stands(ctx, "a secret of bytes that was pushed", key, value)
+	t.contains(ctx, "a secret of bytes that was pushed", key, value)
 }
 
 func pushRepeated(ctx context.Context, t *T) {
@@ -250,7 +250,7 @@ func (t *T) foreign(ctx context.Context, what, key string, adopt bool) {
 	_, err := t.store().PushSecret(ctx, request)
 	t.refused(what, err, codes.FailedPrecondition)
 	t.because(what, err, pb.ReasonNotOwned)
-	t.stands(ctx, "a secret after a push by another owner", key, value)
+	t.contains(ctx, "a secret after a push by another owner", key, value)
 }
 
 func pushAdopt(ctx context.Context, t *T) {
@@ -299,7 +299,7 @@ func pushIfNotExists(ctx context.Context, t *T) {
 		t.Errorf("PushSecret IF_NOT_EXISTS of a secret that exists: changed is true")
 	}
 
-	t.stands(ctx, "a secret after a push IF_NOT_EXISTS", key, value)
+	t.contains(ctx, "a secret after a push IF_NOT_EXISTS", key, value)
 }
 
 // pair pushes two properties of a new secret. Not every backend has them.
@@ -411,7 +411,7 @@ func deleteForeign(ctx context.Context, t *T) {
 	t.because("DeleteSecret of another owner's secret", err, pb.ReasonNotOwned)
 
 	if !t.there(ctx, key) {
-		t.Errorf("a secret after a delete by another owner: it is gone")
+		t.Errorf("a secret after a delete by another owner: it does not exist")
 	}
 }
 

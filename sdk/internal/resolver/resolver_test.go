@@ -25,7 +25,7 @@ import (
 const (
 	own   = "team-a"
 	other = "team-b"
-	// canary stands in every value: no error may quote it.
+	// canary is part of every value: no error may quote it.
 	canary = "canary-71d0"
 )
 
@@ -276,7 +276,7 @@ func TestRefuses(t *testing.T) {
 			want: invalid(`a reference to a Secret has no name`),
 		},
 		{
-			name: "no CA source", why: "neither field set is a mistake, not an empty bundle that trusts everybody",
+			name: "no CA source", why: "a source without fields is an error, not an empty bundle",
 			namespace: own, resolve: bundle(metav1alpha1.CASource{}),
 			want: invalid(`set secretRef or configMapRef of the CA source`),
 		},
@@ -345,7 +345,7 @@ func TestServiceAccountToken(t *testing.T) {
 		audiences []string
 		want      []string
 	}{
-		{name: "provider's choice", why: "the provider knows its backend's audience", want: []string{"vault"}},
+		{name: "provider's choice", why: "the provider defines its backend's audience", want: []string{"vault"}},
 		{name: "config's choice", why: "a backend may be set up for another one", audiences: []string{"a", "b"}, want: []string{"a", "b"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -400,7 +400,7 @@ func TestChanged(t *testing.T) {
 			},
 		},
 		{
-			name: "key removed", why: "who takes a credential away wants it to be used no more",
+			name: "key removed", why: "a removed credential must not be used any more",
 			then: func(ctx context.Context, t *testing.T, g *guard) {
 				s := secret("old")
 				delete(s.Data, "token")

@@ -34,7 +34,7 @@ import (
 // patience bounds waits that a correct program never sees the end of.
 const patience = 10 * time.Second
 
-// canary stands where a credential would: no log may hold it.
+// canary is used as a credential: no log may contain it.
 const canary = "canary-e4a2"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,7 +75,7 @@ func (s *store) isClosed() bool {
 }
 
 // world is a provider process: a cluster, the sessions, and what was made. Its
-// configs are ConfigMaps, because every scheme knows those.
+// configs are ConfigMaps, because every scheme has those.
 type world struct {
 	t        *testing.T
 	kube     client.WithWatch
@@ -355,7 +355,7 @@ func TestKey(t *testing.T) {
 			change: func(*pb.CallContext) {}, same: true,
 		},
 		{
-			name: "other request, store object and source", why: "none of them changes what the store is made of",
+			name: "other request, store object and source", why: "none of them is an input of the store",
 			change: func(c *pb.CallContext) {
 				c.RequestId, c.SourceNamespace, c.Store = "2", "elsewhere", &pb.StoreReference{Name: "other", Uid: "other"}
 			},
@@ -401,8 +401,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// A config that is deleted and made again has the same name and begins to count
-// its generations again.
+// A config that is deleted and created again has the same name, and its generations
+// restart.
 func TestOtherUID(t *testing.T) {
 	w := newWorld(t, Options{}, config(3))
 	defer w.close()
@@ -825,7 +825,7 @@ func TestDiscard(t *testing.T) {
 	first, old := w.use(callFor(1))
 	second, _ := w.use(callFor(1))
 
-	// Two calls may find out at the same time that the login has ended.
+	// Two calls may observe at the same time that the login has expired.
 	first.Discard()
 
 	next := w.once(callFor(1))
@@ -952,7 +952,7 @@ func TestConfigIsWaitedFor(t *testing.T) {
 		}()
 
 		if s := w.once(callFor(2)); s.config.Generation != 3 {
-			t.Errorf("the store is made of generation %d", s.config.Generation)
+			t.Errorf("the store was created from generation %d", s.config.Generation)
 		}
 
 		if s := w.once(callFor(3)); s.number != 1 {
@@ -1060,7 +1060,7 @@ func TestEndedWhenDiscarded(t *testing.T) {
 
 	select {
 	case <-session.Ended():
-		t.Fatal("a store in use has ended")
+		t.Fatal("a store in use was closed")
 	default:
 	}
 

@@ -191,7 +191,7 @@ func TestVerifiesTheClient(t *testing.T) {
 			refusal: "not yet valid",
 		},
 		{
-			name: "another authority", why: "everybody can make a certificate with the operator's name",
+			name: "another authority", why: "any user can create a certificate with the operator's name",
 			client: func() *tls.Config {
 				config := clientOf(ca)
 				pair := otherCA.Issue(t, pkitest.Leaf{URIs: good})
@@ -321,7 +321,7 @@ func TestReloadsAfterTheClockJumpedBack(t *testing.T) {
 	s.serves(client, second, "half an hour earlier it must not wait until then")
 }
 
-// Old and new authority overlap while everybody gets new certificates.
+// Old and new authority overlap until all certificates are renewed.
 func TestFollowsTheAuthority(t *testing.T) {
 	before, after := pkitest.New(t, "old"), pkitest.New(t, "new")
 	leaf := pkitest.Leaf{URIs: []string{operator}}
@@ -367,7 +367,7 @@ func TestKeepsWhatIsGood(t *testing.T) {
 		{name: "key before certificate", why: "in any order", file: "tls.key", content: second.KeyPEM},
 		{name: "half a certificate", why: "a write may be seen before it is over", file: "tls.crt", content: second.CertificatePEM[:len(second.CertificatePEM)/2]},
 		{name: "empty key", why: "likewise", file: "tls.key", content: nil},
-		{name: "garbage", why: "whatever stands there, the server goes on", file: "tls.crt", content: []byte("\x00garbage")},
+		{name: "garbage", why: "the server keeps serving with any content", file: "tls.crt", content: []byte("\x00garbage")},
 		{name: "empty bundle", why: "an empty pool must not replace the pinned authority", file: "ca.crt", content: nil},
 		{name: "bundle of garbage", why: "likewise", file: "ca.crt", content: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")},
 	} {

@@ -310,8 +310,8 @@ func TestPushConflicts(t *testing.T) {
 	}
 }
 
-// A watch goes on where it ended; where that is gone, it says that something
-// may have been missed.
+// A watch resumes at its last resource version; if that has expired, it reports that
+// changes may have been missed.
 func TestWatch(t *testing.T) {
 	a := newAPIServer(t)
 	lists, rounds := 0, 0
@@ -338,7 +338,7 @@ func TestWatch(t *testing.T) {
 			event(w, "MODIFIED", "db", "101")
 			event(w, "MODIFIED", "other", "102")
 			event(w, "BOOKMARK", "", "103")
-		case 2: // it ends at once, and goes on
+		case 2: // it ends at once and is resumed
 		case 3:
 			fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
 		default:
@@ -388,10 +388,10 @@ func TestWatchIsRefused(t *testing.T) {
 	}
 }
 
-// A gateway that ends each watch at once is asked a few times, and not for ever.
+// If a gateway ends each watch at once, the number of attempts is bounded.
 func TestWatchesThatEndAtOnce(t *testing.T) {
 	for why, answer := range map[string]string{
-		"in good order": "", "for a version that is gone": `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`,
+		"in good order": "", "for an expired version": `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`,
 	} {
 		a := newAPIServer(t)
 		rounds := 0
@@ -414,7 +414,7 @@ func TestWatchesThatEndAtOnce(t *testing.T) {
 	}
 }
 
-// What another push has just made is no failure of the store.
+// A concurrent creation by another push is no failure of the store.
 func TestPushesThatMeet(t *testing.T) {
 	a := newAPIServer(t)
 	a.on("POST secrets", func(w http.ResponseWriter, _ *http.Request) {
@@ -451,6 +451,6 @@ func TestWritesAreNeverNotFound(t *testing.T) {
 	})
 
 	if changed, err := a.store(t).Delete(t.Context(), provider.Deletion{Key: "db", Property: "p", Owner: "me"}); err != nil || changed {
-		t.Errorf("a delete of what has gone: %t, %v", changed, err)
+		t.Errorf("a delete of an absent Secret: %t, %v", changed, err)
 	}
 }
