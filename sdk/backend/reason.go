@@ -21,8 +21,8 @@ type Fields struct {
 
 // Reason returns a fixed text for why a backend did not respond, and whether the
 // failure is permanent. The error's own text may quote data of the server and the
-// addresses of its name, with which the author of a config, who chooses the server,
-// could explore the provider's network.
+// addresses of its name. The author of a config, and thus of the server's address,
+// could use them to explore the provider's network.
 func Reason(err error, fields Fields) (text string, permanent bool) {
 	var (
 		dns     *net.DNSError

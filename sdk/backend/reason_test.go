@@ -14,7 +14,7 @@ import (
 	"github.com/external-secrets/eso/sdk/backend"
 )
 
-// Nothing that a server sends, or a name leads to, is told.
+// Reason does not repeat what a server sends, nor what a name resolves to.
 func TestReason(t *testing.T) {
 	const canary = "canary-of-the-network"
 

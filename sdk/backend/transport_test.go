@@ -123,7 +123,7 @@ func TestTransportPaces(t *testing.T) {
 
 	err := get(ctx, client, server.URL)
 	if typed := provider.AsError(err); typed.Code != codes.ResourceExhausted || typed.RetryAfter <= 0 {
-		t.Errorf("a request that cannot be made in time: %v, want ResourceExhausted and when to come back", err)
+		t.Errorf("a request that cannot be sent in time: %v, want ResourceExhausted with a retry delay", err)
 	}
 }
 
@@ -136,12 +136,12 @@ func TestTransportRepeats(t *testing.T) {
 		want, calls       int
 	}{
 		{"a gateway without a server", "it is back in a moment", http.MethodGet, []int{502, 503, 200}, "", 2, 200, 3},
-		{"as often as asked for", "", http.MethodGet, []int{503, 503, 503, 200}, "", 2, 503, 3},
+		{"as often as configured", "", http.MethodGet, []int{503, 503, 503, 200}, "", 2, 503, 3},
 		{"a write", "it may have been made", http.MethodPut, []int{503, 200}, "", 2, 503, 1},
 		{"a refusal", "it will be refused again", http.MethodGet, []int{403, 200}, "", 2, 403, 1},
 		{"a server that says when", "the operator comes back then", http.MethodGet, []int{503, 200}, "30", 2, 503, 1},
 		{"no answer", "", http.MethodGet, []int{0, 200}, "", 1, 200, 2},
-		{"none", "it is not asked for", http.MethodGet, []int{503, 200}, "", 0, 503, 1},
+		{"none", "it is not configured", http.MethodGet, []int{503, 200}, "", 0, 503, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			calls := 0

@@ -108,7 +108,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"users":[{"n":"b@this.org","p":"2"}]}`, property: `users.#(n=="b@this.org").p`, want: "2",
 		},
 		{
-			name: "object", why: "what is no string stands as in the text",
+			name: "object", why: "a value other than a string is unchanged",
 			raw: `{"a":{"z":1, "b":[true]}}`, property: "a", want: `{"z":1, "b":[true]}`,
 		},
 		{
@@ -128,7 +128,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"v":true}`, property: "v", want: "true",
 		},
 		{
-			name: "null", why: "null is no value; upstream gives an empty one, and a password \"null\" helps nobody",
+			name: "null", why: "null is no value: a password \"null\" would be wrong",
 			raw: `{"v":null}`, property: "v", want: "",
 		},
 		{
@@ -140,7 +140,7 @@ func TestSelect(t *testing.T) {
 			raw: `{"v":"a\n\u0000\"\u00e9"}`, property: "v", want: "a\n\x00\"é",
 		},
 		{
-			name: "no such key", why: "the secret is there, the property is not: callers tell the two apart",
+			name: "no such key", why: "a missing property is distinguished from a missing secret",
 			raw: `{"a":1}`, property: "b", failure: noProperty,
 		},
 		{
@@ -204,7 +204,7 @@ func TestSelect(t *testing.T) {
 			raw: strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), property: "#", want: "1",
 		},
 		{
-			name: "brackets in a string", why: "what stands in a string does not nest",
+			name: "brackets in a string", why: "brackets in a string do not nest",
 			raw: `{"a":"\"` + strings.Repeat("[", 2*maxDepth) + `"}`, property: "a", want: `"` + strings.Repeat("[", 2*maxDepth),
 		},
 	} {
@@ -229,7 +229,7 @@ func TestMap(t *testing.T) {
 		failure       failure
 	}{
 		{
-			name: "whole", why: "every key with its value: strings unquoted, the rest as it stands",
+			name: "whole", why: "every key with its value: strings unquoted, the rest unchanged",
 			raw:  `{"s":"text","n":1.50,"o":{"a":1},"l":[1, 2],"b":false,"z":null,"":"unnamed"}`,
 			want: map[string]string{"s": "text", "n": "1.50", "o": `{"a":1}`, "l": "[1, 2]", "b": "false", "z": "", "": "unnamed"},
 		},
@@ -436,11 +436,11 @@ func TestReadSurvivesAPanic(t *testing.T) {
 
 	text := results[1].Err.Error()
 	if strings.Contains(text, canary) {
-		t.Errorf("the panic's text may hold a value, and is shown: %s", text)
+		t.Errorf("the error contains the panic's text, which may hold a value: %s", text)
 	}
 
 	if !strings.Contains(text, "*errors.errorString") || !strings.Contains(text, "document_test.go:") {
-		t.Errorf("neither type nor place of the panic is told: %s", text)
+		t.Errorf("the error lacks the panic's type or location: %s", text)
 	}
 }
 

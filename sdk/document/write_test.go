@@ -14,7 +14,7 @@ func TestSet(t *testing.T) {
 		code                                  codes.Code
 	}{
 		{name: "new document", why: "the first property makes the secret", property: "a", value: "1", want: `{"a":"1"}`},
-		{name: "new property", why: "the others are somebody's", raw: `{"b": 2,  "c":[1.50]}`, property: "a", value: "1", want: `{"b": 2,  "c":[1.50],"a":"1"}`},
+		{name: "new property", why: "the other properties are kept", raw: `{"b": 2,  "c":[1.50]}`, property: "a", value: "1", want: `{"b": 2,  "c":[1.50],"a":"1"}`},
 		{name: "replaced", why: "in its place", raw: `{"a":"0","b":2}`, property: "a", value: "1", want: `{"a":"1","b":2}`},
 		{name: "number", why: "a value is a text, whatever stood there", raw: `{"a":0}`, property: "a", value: "1", want: `{"a":"1"}`},
 		{name: "dotted key", why: "a new key has the very name", raw: `{}`, property: "tls.crt", value: "1", want: `{"tls.crt":"1"}`},
@@ -62,7 +62,7 @@ func TestRemove(t *testing.T) {
 		{name: "one of two", why: "the other stays", raw: `{"a":"1","b":2}`, property: "a", want: `{"b":2}`, left: true},
 		{name: "the last", why: "nothing is left", raw: `{"a":"1"}`, property: "a", want: `{}`},
 		{name: "none", why: "no error", raw: `{"a":"1"}`, property: "b", want: `{"a":"1"}`, left: true},
-		{name: "a quote", why: "what stands beside it stays", raw: `{"+":"1","a-1)":"xb","\"":"VALUE"}`, property: `"`, want: `{"+":"1","a-1)":"xb"}`, left: true},
+		{name: "a quote", why: "the surrounding text is kept", raw: `{"+":"1","a-1)":"xb","\"":"VALUE"}`, property: `"`, want: `{"+":"1","a-1)":"xb"}`, left: true},
 		{name: "a leading quote", why: "what is left is JSON", raw: `{"\"x":"V"}`, property: `"x`, want: `{}`},
 		{name: "a path", why: "where a read would find it", raw: `{"a":{"b":"1"}}`, property: "a.b", want: `{"a":{}}`, left: true},
 	} {

@@ -22,7 +22,7 @@ const (
 type Mark struct {
 	// Owner as it is stored; empty means none.
 	Owner string
-	// Managed reports that External Secrets wrote the secret, whoever the owner is.
+	// Managed reports that External Secrets wrote the secret, for any owner.
 	Managed bool
 }
 

@@ -28,7 +28,7 @@ func TestCheck(t *testing.T) {
 		{name: "another's, to adopt", why: "adopting takes from no owner", mark: Mark{Owner: "b", Managed: true}, owner: "a", adopt: true, want: `secret "k" belongs to another owner: its tag owner is "b"`},
 		{name: "ESO v1's", why: "it names no owner, and is taken over by an upgrade", mark: Mark{Managed: true}, owner: "a"},
 		{name: "unmarked", why: "a secret that a user wrote stays", owner: "a", want: `secret "k" was not written by External Secrets: it has no tag owner; adopt it, or use another key`},
-		{name: "unmarked, to adopt", why: "the user asked for it", owner: "a", adopt: true},
+		{name: "unmarked, to adopt", why: "the user requested it", owner: "a", adopt: true},
 		{name: "encoded", why: "marks are compared as they are stored", backend: Backend{Encode: strings.ToUpper}, mark: Mark{Owner: "A"}, owner: "a"},
 		{name: "not encoded", why: "likewise", backend: Backend{Encode: strings.ToUpper}, mark: Mark{Owner: "a"}, owner: "a", want: `its tag owner is "a"`},
 		{name: "private", why: "what is stored may be anything", backend: Backend{Private: true}, mark: Mark{Owner: "s3cret"}, owner: "a", want: `secret "k" belongs to another owner, by its tag owner`},
@@ -55,14 +55,14 @@ func TestTags(t *testing.T) {
 	t.Parallel()
 
 	plain, encoded := Backend{}, Backend{Encode: func(owner string) string { return "sha256:" + owner }}
-	others := map[string]string{"team": "a", "managed-by": "somebody"}
+	others := map[string]string{"team": "a", "managed-by": "another"}
 
 	want := map[string]string{"team": "a", "managed-by": "external-secrets", "external-secrets-owner": "sha256:me"}
 	if diff := cmp.Diff(want, encoded.Tags("me", others)); diff != "" {
 		t.Errorf("tags (-want +got):\n%s", diff)
 	}
 
-	if others["managed-by"] != "somebody" {
+	if others["managed-by"] != "another" {
 		t.Error("the tags of the caller were changed")
 	}
 

@@ -28,11 +28,11 @@ func TestErrors(t *testing.T) {
 		err       *Error
 		want      Error
 	}{
-		{name: "NotFound", why: "of one secret: the operator may delete what it made of it", err: NotFound("m %d", 1), want: Error{Code: codes.NotFound, Reason: pb.ReasonNotFound}},
+		{name: "NotFound", why: "of one secret: the operator may delete its target", err: NotFound("m %d", 1), want: Error{Code: codes.NotFound, Reason: pb.ReasonNotFound}},
 		{name: "PropertyNotFound", why: "the same code, another reason", err: PropertyNotFound("m %d", 1), want: Error{Code: codes.NotFound, Reason: pb.ReasonPropertyNotFound}},
 		{name: "AccessDenied", why: "of one secret: others may be allowed", err: AccessDenied("m %d", 1), want: Error{Code: codes.PermissionDenied, Reason: pb.ReasonAccessDenied}},
 		{name: "Unauthenticated", why: "of the store: no read works without a login", err: Unauthenticated("m %d", 1), want: Error{Code: codes.Unauthenticated, Reason: pb.ReasonUnauthenticated, StoreScope: true}},
-		{name: "NotOwned", why: "of one secret: it stays as it is", err: NotOwned("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned}},
+		{name: "NotOwned", why: "of one secret: it is not changed", err: NotOwned("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonNotOwned}},
 		{name: "InvalidConfig", why: "of the store", err: InvalidConfig("m %d", 1), want: Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig, StoreScope: true}},
 		{name: "OwnIdentityDenied", why: "of the store, and with the flag to set", err: OwnIdentityDenied("a"), want: Error{
 			Code: codes.FailedPrecondition, Reason: pb.ReasonReferenceDenied, StoreScope: true,
@@ -177,7 +177,7 @@ func TestStoreKind(t *testing.T) {
 	}
 
 	if _, err := reads.Definition().New(t.Context(), Environment{}, &corev1.Secret{}); err == nil {
-		t.Error("a store was made of another kind's config")
+		t.Error("a store was created from another kind's config")
 	}
 
 	scheme := runtime.NewScheme()

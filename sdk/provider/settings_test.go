@@ -23,7 +23,7 @@ func TestDecodeSettings(t *testing.T) {
 		{name: "unknown field", why: "a typing error must not be ignored", settings: `{"apiVersion":"kubernetes.external-secrets.io/v1alpha1","kind":"PushSecretMetadata","spec":{"tag":{}}}`, wrong: `unknown field "spec.tag"`},
 		{name: "other letters", why: "likewise", settings: `{"apiVersion":"kubernetes.external-secrets.io/v1alpha1","kind":"PushSecretMetadata","spec":{"TAGS":{}}}`, wrong: "spec.TAGS"},
 		{name: "wrong type", why: "the field is named", settings: `{"apiVersion":"kubernetes.external-secrets.io/v1alpha1","kind":"PushSecretMetadata","spec":{"tags":1}}`, wrong: "spec.tags"},
-		{name: "another kind", why: "it is meant for somebody else", settings: `{"apiVersion":"v1","kind":"Pod","spec":{}}`, wrong: `Pod of "v1"`},
+		{name: "another kind", why: "it is meant for another consumer", settings: `{"apiVersion":"v1","kind":"Pod","spec":{}}`, wrong: `Pod of "v1"`},
 		{name: "no object", why: "there are no fields", settings: `[1]`, wrong: "no object"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

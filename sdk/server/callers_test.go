@@ -13,8 +13,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// Where callers are named, nothing is done on anybody's behalf without a token
-// that holds; that a provider is there may be asked without.
+// If callers are configured, calls need a valid token; health checks do not.
 func TestCallersAreVerified(t *testing.T) {
 	t.Parallel()
 
@@ -71,7 +70,7 @@ func TestCallersAreVerified(t *testing.T) {
 	}
 
 	if made, _ := p.counts(); made != 0 {
-		t.Errorf("%d stores were made for callers that nobody knows", made)
+		t.Errorf("%d stores were created for unknown callers", made)
 	}
 
 	if strings.Contains(p.log.String(), canary) {

@@ -280,7 +280,7 @@ func TestGenerateFails(t *testing.T) {
 				t.Errorf("%s: a credential was created", test.why)
 			}
 
-			// An error is not kept: the next call tries again.
+			// An error is not cached: the next call retries.
 			if calls := b.calls(); test.generate != nil {
 				if _, err := c.Generate(t.Context(), request); failureOf(err) != test.want || b.calls() != calls+1 {
 					t.Errorf("%s: repeated: %v, after %d calls", test.why, err, b.calls())
@@ -308,7 +308,7 @@ func TestCleanup(t *testing.T) {
 		{name: "with its state", why: "what was created is revoked", state: "id-1"},
 		{name: "without state", why: "the state of a key that is kept is known", change: func(r *pb.CleanupRequest) { r.State = nil }, state: "id-1"},
 		{
-			name: "config is gone", why: "configs are deleted before their credentials are revoked",
+			name: "config does not exist", why: "configs are deleted before their credentials are revoked",
 			change: func(r *pb.CleanupRequest) {
 				r.Context.Config.Name, r.Context.Config.Uid, r.ConfigSnapshot = "gone", "gone", snapshot
 			},
@@ -316,7 +316,7 @@ func TestCleanup(t *testing.T) {
 		},
 		{name: "never generated", why: "the key of an intent may have led to nothing", change: func(r *pb.CleanupRequest) { r.IdempotencyKey, r.State = "never", nil }},
 		{
-			name: "gone without a snapshot", why: "there is no config to authenticate with",
+			name: "no config and no snapshot", why: "there is no config to authenticate with",
 			change: func(r *pb.CleanupRequest) { r.Context.Config.Name = "gone" }, want: of(codes.FailedPrecondition, pb.ReasonInvalidConfig, pb.ScopeStore),
 		},
 		{

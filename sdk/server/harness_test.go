@@ -36,8 +36,8 @@ import (
 // patience bounds waits that a correct program never sees the end of.
 const patience = 20 * time.Second
 
-// canary stands in every secret and credential of these tests. Nothing that the
-// process writes may hold it.
+// canary is part of every secret and credential of these tests. The output of the
+// process must not contain it.
 const canary = "canary-2f6b"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -106,7 +106,7 @@ func (writeOnly) Validate(context.Context) (provider.Validation, error) {
 }
 func (writeOnly) Close(context.Context) error { return nil }
 
-// provider serves ConfigMaps, because every scheme knows those, and Secrets as
+// provider serves ConfigMaps, because every scheme has those, and Secrets as
 // configs of a kind that does not read.
 func (b *backend) provider() provider.Provider {
 	return provider.Provider{
@@ -149,7 +149,7 @@ type process struct {
 	done chan error
 }
 
-// journal keeps a log, and tells who waits for a line of it.
+// journal records a log, and notifies goroutines that wait for a line of it.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -407,7 +407,7 @@ func await(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// served reports whether anybody listens at an address.
+// served reports whether an address has a listener.
 func served(t *testing.T, address string) bool {
 	t.Helper()
 
@@ -424,4 +424,4 @@ func served(t *testing.T, address string) bool {
 // refusedListener fails at once, as one whose socket was taken away.
 type refusedListener struct{ net.Listener }
 
-func (refusedListener) Accept() (net.Conn, error) { return nil, errors.New("the socket is gone") }
+func (refusedListener) Accept() (net.Conn, error) { return nil, errors.New("the socket is closed") }

@@ -12,7 +12,7 @@ import (
 
 const (
 	// maxCallTime bounds a call, and maxStreamTime a stream, whatever the caller's
-	// deadline is: a call without one could use its store for ever.
+	// deadline is: a call without one could use its store forever.
 	maxCallTime   = 2 * time.Minute
 	maxStreamTime = 10 * time.Minute
 )

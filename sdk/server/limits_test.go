@@ -12,7 +12,7 @@ import (
 type idleStream struct {
 	grpc.ServerStream
 
-	ctx context.Context //nolint:containedctx // it stands for a stream
+	ctx context.Context //nolint:containedctx // it is a stream's context
 }
 
 func (s idleStream) Context() context.Context { return s.ctx }
@@ -46,7 +46,7 @@ func TestCallsEnd(t *testing.T) {
 		}
 	}
 
-	// A caller that takes nothing holds nothing for ever either.
+	// A caller that does not receive does not hold resources forever either.
 	stuck := make(chan struct{})
 	defer close(stuck)
 

@@ -167,7 +167,7 @@ func TestServeRefusesOptions(t *testing.T) {
 		options   Options
 		want      string
 	}{
-		{name: "peer identity on a network", why: "everybody who reaches the port would be the operator", listener: listen("tcp", "127.0.0.1:0"), options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a tcp listener have to authenticate"},
+		{name: "peer identity on a network", why: "every client that can connect would be the operator", listener: listen("tcp", "127.0.0.1:0"), options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a tcp listener have to authenticate"},
 		{name: "peer identity on a socket", why: "every user of the machine would be the operator", listener: listen("unix", ""), options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a unix listener have to authenticate"},
 		{name: "tokens on a socket", why: "tokens travel over TLS only", listener: listen("unix", ""), options: Options{Client: cluster(), Callers: []types.NamespacedName{{Namespace: "a", Name: "b"}}}, want: "tokens travel over TLS only"},
 		{name: "no client", why: "no config could be read", listener: memory, options: Options{PeerIdentity: pb.OperatorIdentity}, want: "Options.Client is nil"},

@@ -35,25 +35,25 @@ func TestRunExits(t *testing.T) {
 		{name: "argument", why: "likewise", args: []string{"serve"}, code: 2, stderr: `unexpected argument "serve"`},
 		{name: "no address", why: "each mistake names its flag", args: []string{"--listen="}, code: 2, stderr: "--listen: must not be empty"},
 		{name: "half an address", why: "likewise", args: []string{"--listen=localhost"}, code: 2, stderr: "--listen: address localhost: missing port"},
-		{name: "relative socket", why: "relative to what nobody knows", args: []string{"--listen=unix://run.sock"}, code: 2, stderr: "absolute path"},
+		{name: "relative socket", why: "the base directory would be unknown", args: []string{"--listen=unix://run.sock"}, code: 2, stderr: "absolute path"},
 		{name: "no TLS", why: "plain text on a network must not be reached by leaving something out", args: []string{"--tls-dir="}, code: 2, stderr: "--tls-dir: needed"},
 		{name: "no identity", why: "any certificate of the CA would do", args: []string{"--operator-identity="}, code: 2, stderr: "--operator-identity: must not be empty"},
 		{name: "SPIFFE address", why: "each mistake names its flag", args: []string{"--spiffe-endpoint-socket=run/agent.sock", "--operator-identity=spiffe://corp/operator"}, code: 2, stderr: "--spiffe-endpoint-socket: "},
 		{name: "SPIFFE operator", why: "the operator's own authority issues no SVIDs", args: []string{"--spiffe-endpoint-socket=unix:///run/agent.sock"}, code: 2, stderr: "--operator-identity: with --spiffe-endpoint-socket"},
 		{name: "caller", why: "each mistake names its flag", args: []string{"--caller=operator"}, code: 2, stderr: `"operator" is not of the form namespace/name`},
 		{name: "caller at a socket", why: "tokens travel over TLS only", args: []string{"--listen=unix:///run/x.sock", "--caller=eso/operator"}, code: 2, stderr: "--caller: tokens travel over TLS only"},
-		{name: "audience that nobody knows", why: "no token could hold", args: []string{"--spiffe-endpoint-socket=unix:///run/agent.sock", "--operator-identity=spiffe://corp/operator", "--caller=eso/operator"}, code: 2, stderr: "--token-audience: needed"},
-		{name: "own identity", why: "an empty namespace would allow nobody, or everybody", args: []string{"--own-identity-namespace="}, code: 2, stderr: "-own-identity-namespace"},
+		{name: "unknown audience", why: "no token could contain it", args: []string{"--spiffe-endpoint-socket=unix:///run/agent.sock", "--operator-identity=spiffe://corp/operator", "--caller=eso/operator"}, code: 2, stderr: "--token-audience: needed"},
+		{name: "own identity", why: "an empty namespace is ambiguous", args: []string{"--own-identity-namespace="}, code: 2, stderr: "-own-identity-namespace"},
 		{name: "the provider's own flag", why: "it is parsed with the others", args: []string{"--region=x", "--version"}, code: 0, stdout: "provider-test 1.2.3 (abc)\n"},
 		{name: "metrics address", why: "each mistake names its flag", args: []string{"--metrics-listen=8080"}, code: 2, stderr: "--metrics-listen: address 8080"},
 		{name: "negative grace", why: "likewise", args: []string{"--shutdown-grace=-1s"}, code: 2, stderr: "--shutdown-grace: must not be negative"},
 		{name: "log level", why: "likewise", args: []string{"--log-level=loud"}, code: 2, stderr: "-log-level"},
 		{name: "log format", why: "likewise", args: []string{"--log-format=xml"}, code: 2, stderr: `"xml" is neither json nor text`},
 		{
-			name: "several mistakes", why: "they are told together, not one after the other",
+			name: "several mistakes", why: "they are reported together, not one after the other",
 			args: []string{"--listen=localhost", "--log-format=xml"}, code: 2, stderr: "--log-format",
 		},
-		{name: "no cluster", why: "1 says that the flags are fine and the rest is not", args: []string{"--kubeconfig=" + missing}, code: 1, stderr: "cannot find the Kubernetes API server"},
+		{name: "no cluster", why: "status 1 means that the flags are valid", args: []string{"--kubeconfig=" + missing}, code: 1, stderr: "cannot find the Kubernetes API server"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -199,7 +199,7 @@ func TestServeOnFails(t *testing.T) {
 	options := Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity, Grace: time.Second}
 
 	err := serve(t.Context(), refusedListener{NewMemoryListener()}, (&backend{}).provider(), options)
-	if err == nil || !strings.Contains(err.Error(), "cannot serve gRPC: the socket is gone") {
+	if err == nil || !strings.Contains(err.Error(), "cannot serve gRPC: the socket is closed") {
 		t.Errorf("the listener failed, and serving ended with %v", err)
 	}
 

@@ -12,8 +12,8 @@ import (
 	"github.com/external-secrets/eso/sdk/internal/pkitest"
 )
 
-// Each caller that is not let in is refused for its own reason, which the log
-// tells: the caller may see no more than a closed connection.
+// The log contains the reason of each refusal: the caller may only see a closed
+// connection.
 func TestWrongCallers(t *testing.T) {
 	t.Parallel()
 
@@ -29,11 +29,11 @@ func TestWrongCallers(t *testing.T) {
 		want  string
 	}{
 		{why: "no certificate", want: "client didn't provide a certificate"},
-		{why: "an authority that nobody knows", leaf: &pkitest.Leaf{URIs: operator}, ca: foreign, want: "certificate signed by unknown authority"},
+		{why: "an unknown authority", leaf: &pkitest.Leaf{URIs: operator}, ca: foreign, want: "certificate signed by unknown authority"},
 		{why: "an expired certificate", leaf: &pkitest.Leaf{URIs: operator, NotAfter: time.Now().Add(-time.Minute)}, want: "certificate has expired"},
 		{why: "a certificate of the future", leaf: &pkitest.Leaf{URIs: operator, NotBefore: time.Now().Add(time.Hour)}, want: "is not yet valid"},
 		{why: "another provider's certificate", leaf: &pkitest.Leaf{CommonName: "vault", URIs: []string{pb.ProviderIdentityPrefix + "vault"}}, want: `client certificate of "vault" is not for "spiffe://external-secrets.io/operator"`},
-		{why: "no identity at all", leaf: &pkitest.Leaf{CommonName: "somebody"}, want: `client certificate of "somebody" is not for`},
+		{why: "no identity at all", leaf: &pkitest.Leaf{CommonName: "stranger"}, want: `client certificate of "stranger" is not for`},
 		{why: "a server's certificate", leaf: &pkitest.Leaf{URIs: operator, Usages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, want: "incompatible key usage"},
 		{why: "TLS 1.2", leaf: &pkitest.Leaf{URIs: operator}, limit: tls.VersionTLS12, want: "client offered only unsupported versions: [303"},
 		{why: "TLS 1.1", leaf: &pkitest.Leaf{URIs: operator}, limit: tls.VersionTLS11, want: "client offered only unsupported versions: [302"},
@@ -74,7 +74,7 @@ func TestWrongCallers(t *testing.T) {
 					_ = secured.SetReadDeadline(time.Now().Add(patience))
 
 					if _, err := secured.Read(make([]byte, 1)); err == nil {
-						t.Error("the caller is let in")
+						t.Error("the caller is accepted")
 					}
 				}
 			}
@@ -88,8 +88,8 @@ func TestWrongCallers(t *testing.T) {
 	}
 }
 
-// The same refusal, again and again, is told now and then.
-func TestRefusalsAreToldNowAndThen(t *testing.T) {
+// A repeated refusal is logged at a limited rate.
+func TestRepeatedRefusalsAreLoggedAtALimitedRate(t *testing.T) {
 	t.Parallel()
 
 	known, now := &refusalLog{last: map[string]time.Time{}}, time.Now()

@@ -32,7 +32,7 @@ func TestStatusFollowsTheCalls(t *testing.T) {
 			calls: 10, construct: provider.Unavailable("away"), want: pb.GetStatusResponse_STATE_DEGRADED,
 		},
 		{
-			name: "users' mistakes", why: "a tenant who asks for what is not there must not make the provider look ill to all",
+			name: "users' mistakes", why: "requests for missing secrets must not degrade the provider's status",
 			calls: 10, result: provider.Result{Err: provider.NotFound("none")}, want: pb.GetStatusResponse_STATE_OK,
 		},
 		{
@@ -40,7 +40,7 @@ func TestStatusFollowsTheCalls(t *testing.T) {
 			calls: 10, construct: provider.InvalidConfig("no"), want: pb.GetStatusResponse_STATE_OK,
 		},
 		{
-			name: "few calls", why: "one that failed of one says little",
+			name: "few calls", why: "a single failure is not significant",
 			calls: 4, result: provider.Result{Err: provider.Unavailable("away")}, want: pb.GetStatusResponse_STATE_OK,
 		},
 	} {

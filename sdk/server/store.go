@@ -118,7 +118,7 @@ func (s *storeService) Validate(ctx context.Context, request *pb.ValidateRequest
 	if call.GetAuthenticationNamespace() == "" {
 		return &pb.ValidateResponse{
 			Verdict: pb.ValidateResponse_VERDICT_UNKNOWN,
-			Message: "credentials resolve in the namespace of each ExternalSecret: only a read can tell",
+			Message: "credentials resolve in the namespace of each ExternalSecret: only a read shows whether they are valid",
 		}, nil
 	}
 

@@ -89,7 +89,7 @@ func changeOf(change provider.Change) *pb.WatchResponse {
 	return response
 }
 
-// watches ends the streams that would last for ever when the process stops:
+// watches ends the unbounded streams when the process stops:
 // watches of changes and of the health.
 type watches struct {
 	once  sync.Once

@@ -49,7 +49,7 @@ func TestGetInfo(t *testing.T) {
 	}
 
 	if made, _ := p.counts(); made != 0 {
-		t.Error("GetInfo made a store")
+		t.Error("GetInfo created a store")
 	}
 }
 
@@ -75,8 +75,8 @@ func TestHealthAndReflection(t *testing.T) {
 		reflection bool
 		want       codes.Code
 	}{
-		{name: "off", why: "by default nothing is told that the protocol does not", want: codes.Unimplemented},
-		{name: "on", why: "somebody who debugs wants grpcurl to work", reflection: true, want: codes.OK},
+		{name: "off", why: "by default only the protocol's services are exposed", want: codes.Unimplemented},
+		{name: "on", why: "grpcurl needs it for debugging", reflection: true, want: codes.OK},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			p := start(t, &backend{}, Options{Reflection: test.reflection})
@@ -179,7 +179,7 @@ func TestErrorsOfTheCall(t *testing.T) {
 			err: provider.InvalidConfig("spec.server: no"), want: of(codes.FailedPrecondition, pb.ReasonInvalidConfig, pb.ScopeStore),
 		},
 		{
-			name: "refused login", why: "a store that was made for this very call is not made again",
+			name: "refused login", why: "a store that was created for this call is not created again",
 			err: provider.Unauthenticated("no"), want: of(codes.Unauthenticated, pb.ReasonUnauthenticated, pb.ScopeStore),
 		},
 		{
@@ -191,7 +191,7 @@ func TestErrorsOfTheCall(t *testing.T) {
 			err: fmt.Errorf("cannot log in: %w", provider.Unavailable("no")), want: of(codes.Unavailable, pb.ReasonUnavailable, pb.ScopeStore),
 		},
 		{
-			name: "untyped", why: "an error that says nothing is Unknown, and never not found",
+			name: "untyped", why: "an untyped error is Unknown, and never NotFound",
 			err: errors.New("no"), want: of(codes.Unknown, pb.ReasonInternal, pb.ScopeItem),
 		},
 		{
@@ -199,7 +199,7 @@ func TestErrorsOfTheCall(t *testing.T) {
 			err: &provider.Error{Message: "no"}, want: of(codes.Internal, pb.ReasonInternal, pb.ScopeItem),
 		},
 		{
-			name: "not UTF-8", why: "the details are proto strings: they would be lost without a word",
+			name: "not UTF-8", why: "the details are proto strings: they would be lost silently",
 			err: provider.InvalidConfig("spec.server: \xff"), want: of(codes.FailedPrecondition, pb.ReasonInvalidConfig, pb.ScopeStore),
 		},
 	} {
@@ -212,7 +212,7 @@ func TestErrorsOfTheCall(t *testing.T) {
 			}
 
 			if made, _ := p.counts(); made != 1 {
-				t.Errorf("%d stores were made for one call", made)
+				t.Errorf("%d stores were created for one call", made)
 			}
 		})
 	}
@@ -249,18 +249,18 @@ func TestChecksTheCallContext(t *testing.T) {
 		{name: "complete", why: "or the other cases would prove nothing", change: func(*pb.CallContext) {}},
 		{name: "no store", why: "a message that is left out is empty", change: func(c *pb.CallContext) { c.Store = nil }, read: empty, validate: empty},
 		{name: "no config", why: "likewise", change: func(c *pb.CallContext) { c.Config = nil }, read: empty, validate: empty},
-		{name: "no request id", why: "without it nobody finds the call in two logs", change: func(c *pb.CallContext) { c.RequestId = "" }, read: empty, validate: empty},
-		{name: "no store kind", why: "it decides which namespaces may stand together", change: func(c *pb.CallContext) { c.Store.Kind = "" }, read: empty, validate: empty},
+		{name: "no request id", why: "without it the call cannot be correlated in two logs", change: func(c *pb.CallContext) { c.RequestId = "" }, read: empty, validate: empty},
+		{name: "no store kind", why: "it determines the allowed combinations of namespaces", change: func(c *pb.CallContext) { c.Store.Kind = "" }, read: empty, validate: empty},
 		{name: "unknown store kind", why: "likewise", change: func(c *pb.CallContext) { c.Store.Kind = "secretstore" }, read: empty, validate: empty},
 		{name: "no store name", why: "each field is there to be relied on", change: func(c *pb.CallContext) { c.Store.Name = "" }, read: empty, validate: empty},
-		{name: "no store uid", why: "a name alone is that of another object tomorrow", change: func(c *pb.CallContext) { c.Store.Uid = "" }, read: empty, validate: empty},
-		{name: "no apiVersion", why: "a kind's name alone says nothing", change: func(c *pb.CallContext) { c.Config.ApiVersion = "" }, read: empty, validate: empty},
+		{name: "no store uid", why: "a name alone may belong to a recreated object", change: func(c *pb.CallContext) { c.Store.Uid = "" }, read: empty, validate: empty},
+		{name: "no apiVersion", why: "a kind's name alone is ambiguous", change: func(c *pb.CallContext) { c.Config.ApiVersion = "" }, read: empty, validate: empty},
 		{name: "no kind", why: "likewise", change: func(c *pb.CallContext) { c.Config.Kind = "" }, read: empty, validate: empty},
 		{name: "no config namespace", why: "\"\" must never be taken for a default", change: func(c *pb.CallContext) { c.Config.Namespace = "" }, read: empty, validate: empty},
 		{name: "no config name", why: "likewise", change: func(c *pb.CallContext) { c.Config.Name = "" }, read: empty, validate: empty},
 		{name: "no config uid", why: "caches are keyed by it", change: func(c *pb.CallContext) { c.Config.Uid = "" }, read: empty, validate: empty},
 		{
-			name: "no source", why: "only validation is on nobody's behalf",
+			name: "no source", why: "only validation may omit the source namespace",
 			change: source(""), read: empty,
 		},
 		{
@@ -291,11 +291,11 @@ func TestChecksTheCallContext(t *testing.T) {
 			change: func(c *pb.CallContext) { c.Config.Namespace = "team-b" }, read: denied, validate: denied,
 		},
 		{
-			name: "source of another namespace", why: "nobody reads through another team's store",
+			name: "source of another namespace", why: "a SecretStore serves its own namespace only",
 			change: source("team-b"), read: denied, validate: denied,
 		},
 		{
-			name: "authentication in another namespace", why: "nobody uses another team's credentials",
+			name: "authentication in another namespace", why: "a SecretStore uses credentials of its own namespace only",
 			change: auth("team-b"), read: denied, validate: denied,
 		},
 		{
@@ -311,7 +311,7 @@ func TestChecksTheCallContext(t *testing.T) {
 			change: both(cluster, source("team-b"), auth("team-b")),
 		},
 		{
-			name: "cluster store, anybody's credentials", why: "of a namespace that is neither the config's nor the user's",
+			name: "cluster store, credentials of a third namespace", why: "of a namespace that is neither the config's nor the user's",
 			change: both(cluster, source("team-b"), auth("team-c")), read: denied, validate: denied,
 		},
 		{
@@ -370,12 +370,12 @@ func TestChecksTheBatch(t *testing.T) {
 		{name: "full", why: "the limit itself is within it", reads: many(256)},
 		{name: "over full", why: "GetInfo names the limit", reads: many(257), want: of(codes.InvalidArgument, pb.ReasonTooLarge, pb.ScopeItem)},
 		{name: "same id twice", why: "one of the answers would be lost", reads: []*pb.SecretRead{read("a"), read("a")}, want: invalid},
-		{name: "no id", why: "nobody could tell what is answered", reads: []*pb.SecretRead{{Shape: pb.Shape_SHAPE_VALUE, Key: "a"}}, want: invalid},
+		{name: "no id", why: "the result could not be assigned to its read", reads: []*pb.SecretRead{{Shape: pb.Shape_SHAPE_VALUE, Key: "a"}}, want: invalid},
 		{name: "no key", why: "no backend has a secret without a name", reads: []*pb.SecretRead{{Id: "a", Shape: pb.Shape_SHAPE_VALUE}}, want: invalid},
 		{name: "no shape", why: "a value and a map are not the same", reads: []*pb.SecretRead{{Id: "a", Key: "a"}}, want: invalid},
-		{name: "unknown shape", why: "a newer operator must learn that it is not understood", reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: 9}}, want: invalid},
+		{name: "unknown shape", why: "a newer operator must receive an error", reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: 9}}, want: invalid},
 		{
-			name: "unknown metadata policy", why: "a value must not be given where something else was asked for",
+			name: "unknown metadata policy", why: "a value must not be returned for a metadata request",
 			reads: []*pb.SecretRead{{Id: "a", Key: "a", Shape: pb.Shape_SHAPE_VALUE, MetadataPolicy: 9}}, want: invalid,
 		},
 	} {
@@ -398,7 +398,7 @@ func TestChecksTheBatch(t *testing.T) {
 	}
 }
 
-// A store is code that somebody else wrote: what it answers is checked.
+// A store is external code: its answers are validated.
 func TestChecksTheAnswer(t *testing.T) {
 	internal := of(codes.Internal, pb.ReasonInternal, pb.ScopeItem)
 
@@ -408,10 +408,10 @@ func TestChecksTheAnswer(t *testing.T) {
 		want      failure
 		item      *pb.Error
 	}{
-		{name: "too few", why: "a secret that is not answered is not one that is gone", results: nil, want: internal},
-		{name: "too many", why: "which one belongs to which read nobody knows", results: make([]provider.Result, 2), want: internal},
+		{name: "too few", why: "a missing result does not mean that the secret is absent", results: nil, want: internal},
+		{name: "too many", why: "the results cannot be assigned to their reads", results: make([]provider.Result, 2), want: internal},
 		{
-			name: "larger than a message", why: "gRPC would fail the call without saying why",
+			name: "larger than a message", why: "gRPC would fail the call without a reason",
 			results: []provider.Result{{Value: make([]byte, 4<<20)}}, want: of(codes.ResourceExhausted, pb.ReasonTooLarge, pb.ScopeItem),
 		},
 		{
@@ -526,9 +526,9 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// A login that has ended at the backend is made again, once.
+// An expired login at the backend is renewed once.
 func TestMakesARefusedStoreAnew(t *testing.T) {
-	refusal := provider.Result{Err: provider.Unauthenticated("the token has ended")}
+	refusal := provider.Result{Err: provider.Unauthenticated("the token has expired")}
 
 	for _, test := range []struct {
 		name, why string
@@ -538,9 +538,9 @@ func TestMakesARefusedStoreAnew(t *testing.T) {
 		fails          bool
 	}{
 		{name: "never refused", why: "a store that works is kept", accepts: func(int) bool { return true }, made: 1},
-		{name: "refused later", why: "the call must not see that the login was made again", accepts: func(n int) bool { return n != 1 }, made: 2, closings: 1},
+		{name: "refused later", why: "the renewed login must not be visible to the caller", accepts: func(n int) bool { return n != 1 }, made: 2, closings: 1},
 		{
-			name: "refused for good", why: "the second call makes a store, the third too, and none makes two: a loop of logins would lock the account",
+			name: "refused for good", why: "the second and the third call create a store each, and none creates two: a loop of logins would lock the account",
 			accepts: func(int) bool { return false }, made: 3, closings: 3, fails: true,
 		},
 	} {
@@ -576,7 +576,7 @@ func TestMakesARefusedStoreAnew(t *testing.T) {
 			}
 
 			if made, _ := p.counts(); made != test.made {
-				t.Errorf("%s: %d stores were made, not %d", test.why, made, test.made)
+				t.Errorf("%s: %d stores were created, not %d", test.why, made, test.made)
 			}
 
 			await(t, "the refused stores are closed", func() bool {
@@ -605,8 +605,8 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "unknown", why: "some backends can only be tried",
-			validation: provider.Validation{Unknown: true, Message: "only a read can tell"},
-			want:       &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "only a read can tell"},
+			validation: provider.Validation{Unknown: true, Message: "only a read shows it"},
+			want:       &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "only a read shows it"},
 		},
 		{
 			name: "invalid config", why: "a verdict is an answer, not a failed call",
@@ -633,11 +633,11 @@ func TestValidate(t *testing.T) {
 			err: provider.Unavailable("away"), failure: of(codes.Unavailable, pb.ReasonUnavailable, pb.ScopeStore),
 		},
 		{
-			name: "untyped", why: "what nobody understands is no verdict either",
+			name: "untyped", why: "an unknown error is no verdict",
 			err: errors.New("odd"), failure: of(codes.Unknown, pb.ReasonInternal, pb.ScopeItem),
 		},
 		{
-			name: "config missing", why: "a verdict that says so",
+			name: "config missing", why: "the verdict reports it",
 			change: func(c *pb.CallContext) { c.Config.Name = "none" },
 			want:   &pb.ValidateResponse{Verdict: pb.ValidateResponse_VERDICT_INVALID, Message: `ConfigMap "none" does not exist in namespace "team-a"`},
 		},
@@ -648,7 +648,7 @@ func TestValidate(t *testing.T) {
 			},
 			construct: errors.New("a store was made"),
 			want: &pb.ValidateResponse{
-				Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "credentials resolve in the namespace of each ExternalSecret: only a read can tell",
+				Verdict: pb.ValidateResponse_VERDICT_UNKNOWN, Message: "credentials resolve in the namespace of each ExternalSecret: only a read shows whether they are valid",
 			},
 		},
 	} {
@@ -678,7 +678,7 @@ func TestValidate(t *testing.T) {
 // A login that validation finds refused is not used for the next call.
 func TestValidateDiscardsARefusedStore(t *testing.T) {
 	p := start(t, &backend{validate: func(context.Context) (provider.Validation, error) {
-		return provider.Validation{}, provider.Unauthenticated("the token has ended")
+		return provider.Validation{}, provider.Unauthenticated("the token has expired")
 	}}, Options{})
 
 	for range 2 {
@@ -688,7 +688,7 @@ func TestValidateDiscardsARefusedStore(t *testing.T) {
 	}
 
 	if made, _ := p.counts(); made != 2 {
-		t.Errorf("%d stores were made for two validations", made)
+		t.Errorf("%d stores were created for two validations", made)
 	}
 }
 
@@ -748,7 +748,7 @@ func TestPassesTheDeadlineOn(t *testing.T) {
 			t.Error("the store's context ended without a reason")
 		}
 	case <-time.After(patience):
-		t.Error("the store was not told that the caller's time is over")
+		t.Error("the store's context was not cancelled at the caller's deadline")
 	}
 }
 
@@ -845,7 +845,7 @@ func TestStopsInOrder(t *testing.T) {
 		t.Errorf("liveness while stopping: %d: the kubelet would kill the process", code)
 	}
 
-	// The connection is told to go away; the call in flight stays.
+	// The server sends GOAWAY on the connection; the call in flight continues.
 	await(t, "the connection is left", func() bool { return p.conn.GetState() != connectivity.Ready })
 
 	select {
@@ -878,7 +878,7 @@ func TestStopsInOrder(t *testing.T) {
 	}
 }
 
-// A call that takes for ever does not keep the process for ever.
+// A call that never returns does not prevent the shutdown.
 func TestStopsAfterTheGrace(t *testing.T) {
 	begun := make(chan struct{})
 	p := start(t, &backend{read: func(ctx context.Context, _ []provider.Read) []provider.Result {

@@ -88,11 +88,11 @@ func TestChecksWrites(t *testing.T) {
 		name, why string
 		err       error
 	}{
-		{"push without a key", "who knows what it would write", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Owner: "o"}))},
-		{"push without an owner", "it could not tell what it owns", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k"}))},
+		{"push without a key", "its destination would be undefined", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Owner: "o"}))},
+		{"push without an owner", "ownership could not be determined", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k"}))},
 		{"push with an unknown policy", "it may forbid what is done", second(p.secrets.PushSecret(p.context(), &pb.PushSecretRequest{Context: callContext(), Key: "k", Owner: "o", UpdatePolicy: 9}))},
-		{"delete without a key", "who knows what it would delete", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Owner: "o"}))},
-		{"delete without an owner", "it could not tell what it owns", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Key: "k"}))},
+		{"delete without a key", "the object to delete would be undefined", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Owner: "o"}))},
+		{"delete without an owner", "ownership could not be determined", second(p.secrets.DeleteSecret(p.context(), &pb.DeleteSecretRequest{Context: callContext(), Key: "k"}))},
 		{"exists without a key", "there is nothing to look for", second(p.secrets.SecretExists(p.context(), &pb.SecretExistsRequest{Context: callContext()}))},
 		{"watch of too many keys", "they are kept as long as it lasts", watched(p, &pb.WatchRequest{Context: callContext(), Keys: strings.Split(strings.Repeat("k,", maxWatchedKeys), ",")})},
 	} {
@@ -109,7 +109,7 @@ func TestWritesMakeARefusedStoreAnew(t *testing.T) {
 	calls := 0
 	p := start(t, &backend{remove: func(context.Context, provider.Deletion) (bool, error) {
 		if calls++; calls == 2 {
-			return false, provider.Unauthenticated("the token has ended")
+			return false, provider.Unauthenticated("the token has expired")
 		}
 
 		return true, nil
@@ -122,7 +122,7 @@ func TestWritesMakeARefusedStoreAnew(t *testing.T) {
 	}
 
 	if made, _ := p.counts(); made != 2 || calls != 3 {
-		t.Errorf("%d stores made and %d calls, want 2 and 3", made, calls)
+		t.Errorf("%d stores created and %d calls, want 2 and 3", made, calls)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestWatch(t *testing.T) {
 		}
 	}
 
-	next("the first answer says that the watch stands", &pb.WatchResponse{})
+	next("the first answer means that the watch is established", &pb.WatchResponse{})
 
 	tells <- provider.Change{Keys: []string{"a"}}
 

@@ -11,8 +11,7 @@ const (
 	ReasonNamespacesProvisioned = "NamespacesProvisioned"
 	// ReasonNamespacesFailed: one namespace or more has not.
 	ReasonNamespacesFailed = "NamespacesFailed"
-	// ReasonInvalidSelector: nobody can tell which namespaces match, and none
-	// was touched.
+	// ReasonInvalidSelector: a selector is invalid, and no namespace was changed.
 	ReasonInvalidSelector = "InvalidSelector"
 )
 
@@ -94,8 +93,8 @@ type ClusterExternalSecretStatus struct {
 	// +listType=atomic
 	FailedNamespaces []ClusterExternalSecretNamespaceFailure `json:"failedNamespaces,omitempty"`
 
-	// ProvisionedNamespaces have their ExternalSecret. Whether that is in sync
-	// is told by itself.
+	// ProvisionedNamespaces have their ExternalSecret, whose own status reports
+	// whether it is in sync.
 	// +optional
 	// +listType=atomic
 	ProvisionedNamespaces []string `json:"provisionedNamespaces,omitempty"`

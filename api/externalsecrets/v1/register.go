@@ -12,7 +12,7 @@ const Group = "external-secrets.io"
 // Version is the version of this package's kinds.
 const Version = "v1"
 
-// ExternalSecretKind is the kind of ExternalSecret, as it stands in owner
+// ExternalSecretKind is the kind of ExternalSecret, as it is used in owner
 // references.
 const ExternalSecretKind = "ExternalSecret"
 

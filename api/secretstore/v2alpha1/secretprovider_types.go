@@ -40,7 +40,7 @@ const (
 	// TLSModeCertManager: cert-manager issues it, and the operator's own for this
 	// provider, which clientCertificateSecretRef names.
 	TLSModeCertManager TLSMode = "CertManager"
-	// TLSModeExternal: somebody else does; the operator only verifies it.
+	// TLSModeExternal: another issuer does; the operator only verifies it.
 	TLSModeExternal TLSMode = "External"
 	// TLSModeSPIFFE: both sides take X.509 SVIDs from the SPIFFE Workload API.
 	TLSModeSPIFFE TLSMode = "SPIFFE"
@@ -211,7 +211,7 @@ type ServedKind struct {
 	Capabilities []string `json:"capabilities,omitempty"`
 }
 
-// SecretProviderStatus is what the operator last heard from the provider.
+// SecretProviderStatus is the last state that the operator received from the provider.
 type SecretProviderStatus struct {
 	// Conditions; type Ready says whether the provider serves.
 	// +optional

@@ -12,8 +12,8 @@ const ConditionReady = "Ready"
 const (
 	// ReasonValid: the provider has accepted the store's config.
 	ReasonValid = "Valid"
-	// ReasonValidationUnknown: the provider cannot tell before it is asked for
-	// a secret, for example because credentials resolve per manifest. Ready is
+	// ReasonValidationUnknown: the provider cannot validate the config before the
+	// first read, for example because credentials resolve per manifest. Ready is
 	// True.
 	ReasonValidationUnknown = "ValidationUnknown"
 	// ReasonInvalidProviderConfig: the provider, or the operator, refuses the

@@ -43,7 +43,7 @@ var aws struct {
 	err      error
 }
 
-// awsServer gives the server that stands for AWS, with the provider started.
+// awsServer returns the server that emulates AWS, with the provider started.
 func awsServer(t *testing.T) *motoserver.Server {
 	t.Helper()
 
@@ -83,7 +83,7 @@ func stopAWS() {
 	}
 }
 
-// inAWS calls AWS as whoever wrote the secrets.
+// inAWS calls AWS with the credentials that created the secrets.
 func inAWS(t *testing.T, target string, in map[string]any) map[string]any {
 	t.Helper()
 
@@ -317,7 +317,7 @@ func TestAWSParameterStore(t *testing.T) {
 	})
 }
 
-// The manifest of the proposal is accepted as it stands, and works where a
+// The manifest of the proposal is accepted unchanged, and works where a
 // provider is at its address. moto keeps what it holds apart by account, so the
 // secret can only be read as the role.
 func TestAWSManifestOfTheProposal(t *testing.T) {
@@ -386,7 +386,7 @@ func reviewsTokens(t *testing.T, name string) {
 	t.Cleanup(func() { _ = product.Client.Delete(context.Background(), binding) })
 }
 
-// Credentials that AWS refuses are told, and new ones are used at once.
+// Credentials that AWS refuses are reported, and new ones are used at once.
 func TestAWSWrongCredentials(t *testing.T) {
 	t.Parallel()
 
@@ -480,15 +480,15 @@ func TestAWSRoles(t *testing.T) {
   sessionTags: [{key: team, value: blue}]
   transitiveTagKeys: [team]
 `)+awsES("last", "last", read)+
-		awsConfig("nobody", "AWSSecretManager", strings.ReplaceAll(jwt, "ACCOUNT", "nobody")))
+		awsConfig("absent", "AWSSecretManager", strings.ReplaceAll(jwt, "ACCOUNT", "absent")))
 	product.Holds(t, ns, "login", "x", "of-login")
 	product.Holds(t, ns, "last", "x", "of-last")
 	product.StoreCondition(t, suite.SecretStore(ns, "last"), v2alpha1.ReasonValid)
-	product.StoreCondition(t, suite.SecretStore(ns, "nobody"), v2alpha1.ReasonInvalidProviderConfig, "nobody")
+	product.StoreCondition(t, suite.SecretStore(ns, "absent"), v2alpha1.ReasonInvalidProviderConfig, "absent")
 }
 
-// The provider's own credentials are for configs of the namespaces that its
-// flag lists, and for nobody else.
+// Only configs in the namespaces that the flag lists may use the provider's own
+// credentials.
 func TestAWSOwnIdentity(t *testing.T) {
 	t.Parallel()
 

@@ -179,8 +179,8 @@ func TestNotFoundSaysWhat(t *testing.T) {
 	}
 }
 
-// What is pushed stands over the list, and a store that is made anew, as for
-// every change of the config, still knows it.
+// Pushed secrets take precedence over the list, and are kept when the store is
+// created again, as after every change of the config.
 func TestPushesAreRemembered(t *testing.T) {
 	memory := newMemory()
 	open := func() *Store {

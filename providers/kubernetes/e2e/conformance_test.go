@@ -41,7 +41,7 @@ func conformsKubernetes(t *testing.T, kit *conformance.Kit) {
 	sourceSecret(t, product.Client, source, "by-hand", map[string][]byte{"made": []byte("by hand")}, nil)
 
 	product.Apply(t, ns, strings.ReplaceAll(kubernetesStore, "SOURCE", source))
-	product.Apply(t, ns, strings.NewReplacer("name: backend", "name: invalid", "name: store", "name: invalid", "name: reader", "name: nobody", "SOURCE", source).Replace(kubernetesStore))
+	product.Apply(t, ns, strings.NewReplacer("name: backend", "name: invalid", "name: store", "name: invalid", "name: reader", "name: absent", "SOURCE", source).Replace(kubernetesStore))
 	product.Apply(t, ns, strings.NewReplacer("name: backend", "name: slow", "name: store", "name: slow", "SOURCE", source, "  auth:", slowAPIServer(t, ns)+"  auth:").Replace(kubernetesStore))
 
 	kit.Run(t, map[string]any{
@@ -92,7 +92,7 @@ spec:
   - {apiVersion: v1, resource: configmaps, names: [db, "c.*"], fields: [data]}
 `
 	product.Apply(t, ns, strings.NewReplacer("NAME", "backend", "SOURCE", source, "ACCOUNT", "reader").Replace(config))
-	product.Apply(t, ns, strings.NewReplacer("NAME", "invalid", "SOURCE", source, "ACCOUNT", "nobody").Replace(config))
+	product.Apply(t, ns, strings.NewReplacer("NAME", "invalid", "SOURCE", source, "ACCOUNT", "absent").Replace(config))
 	product.Apply(t, ns, strings.NewReplacer("NAME", "slow", "SOURCE", source, "ACCOUNT", "reader", "  auth:", slowAPIServer(t, ns)+"  auth:").Replace(config))
 
 	kit.Run(t, map[string]any{

@@ -290,7 +290,7 @@ func TestKubernetesTellsOfChanges(t *testing.T) {
 		}
 	}
 
-	// The watch stands a moment after the first sync.
+	// The watch is established shortly after the first sync.
 	edit("second")
 
 	before := product.Synced(t, ns, "other").Status.RefreshTime

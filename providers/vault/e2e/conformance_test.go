@@ -87,7 +87,7 @@ spec:
 
 	kit.Run(t, map[string]any{
 		"config": kit.ConfigOf(t, "Vault", ns, "backend"),
-		"absent": map[string]string{"Watch": "this Vault is of the community edition, which tells of no events"},
+		"absent": map[string]string{"Watch": "Vault Community Edition has no event notifications"},
 		"fixtures": map[string]any{
 			"secrets": []any{
 				map[string]any{
@@ -111,6 +111,6 @@ spec:
 	},
 		"claims.watch-is-served",
 		"read.binary", // a KV engine holds JSON
-		"watch.says-that-it-stands", "watch.tells-of-changes",
+		"watch.is-established", "watch.reports-changes",
 	)
 }

@@ -315,7 +315,7 @@ spec:
 	product.StoreCondition(t, suite.SecretStore(ns, "stranger"), v2alpha1.ReasonInvalidProviderConfig, "cannot log in at auth/cert")
 }
 
-// Vault learns from AWS who has signed the login, and so whose it is.
+// Vault verifies with AWS which identity has signed the login.
 func TestVaultAWSLogin(t *testing.T) {
 	t.Parallel()
 
@@ -351,7 +351,7 @@ func TestVaultAWSLogin(t *testing.T) {
 		{"sys/auth/" + ns, map[string]any{"type": "aws"}},
 		{"auth/" + ns + "/config/client", map[string]any{"sts_endpoint": sts.Address(), "sts_region": awsRegion, "iam_server_id_header_value": "vault.example.com"}},
 		{"auth/" + ns + "/role/app", map[string]any{
-			// That is who moto takes everybody for.
+			// moto returns this identity for all callers.
 			"auth_type": "iam", "bound_iam_principal_arn": "arn:aws:iam::123456789012:user/moto", "resolve_aws_unique_ids": false, "token_policies": ns,
 		}},
 	} {
@@ -390,7 +390,7 @@ func newDirectory(t *testing.T) *directory {
 
 	d := &directory{password: "pass word"}
 
-	// The library opens the port itself: somebody else may be faster.
+	// The library opens the port itself: another process may have taken it.
 	var err error
 	for range 5 {
 		if err = d.start(t); err == nil {
@@ -607,14 +607,14 @@ func serviceAccount(t *testing.T, tokenURL string) (file, certificate []byte) {
 	return file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// Vault learns from Google Cloud whose key has signed the login.
+// Vault verifies with Google Cloud which account's key has signed the login.
 func TestVaultGoogleCloudLogin(t *testing.T) {
 	ns := product.Namespace(t)
 	app, certificate := serviceAccount(t, "unused")
 	stranger, _ := serviceAccount(t, "unused")
 	cloud := google(t, certificate)
 
-	// Who Vault itself is to Google Cloud.
+	// Vault's own identity at Google Cloud.
 	own, _ := serviceAccount(t, cloud.URL+"/token")
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(issuer.Folder(t, map[string][]byte{"own.json": own}), "own.json"))
 

@@ -122,7 +122,7 @@ spec:
     providerRef: {kind: Vault, name: backend}
 `, "SERVER", product.Vault.Address())
 
-	t.Run("a role that Vault does not know is told in the store's condition", func(t *testing.T) {
+	t.Run("an unknown role is reported in the store's condition", func(t *testing.T) {
 		product.Apply(t, ns, strings.ReplaceAll(manifest, "ROLE", "absent"))
 		product.StoreCondition(t, suite.SecretStore(ns, "store"), v2alpha1.ReasonInvalidProviderConfig, `role "absent"`, "invalid role name")
 	})

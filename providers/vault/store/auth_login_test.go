@@ -147,8 +147,8 @@ func auth(method v2alpha1.VaultAuth) func(*setup) {
 	return func(s *setup) { s.spec.Auth = method }
 }
 
-// What Vault gets is a request to AWS that it can make and that says who signed
-// it; nothing in it is the key.
+// Vault receives a signed request to AWS that identifies the signer; it does not
+// contain the secret key.
 func TestLoginByIAM(t *testing.T) {
 	t.Parallel()
 
@@ -201,8 +201,8 @@ func TestLoginByIAM(t *testing.T) {
 	}
 }
 
-// The token is one that Vault can check with the account's public key, and that
-// nobody but Vault accepts.
+// Vault can verify the token with the account's public key, and its audience is
+// Vault only.
 func TestLoginByGCP(t *testing.T) {
 	t.Parallel()
 
@@ -323,7 +323,7 @@ func TestARefusedLoginIsNotShared(t *testing.T) {
 	}
 }
 
-// A certificate is shown by whoever has one, and by nobody else.
+// A client certificate is sent only if the config has one.
 func TestClientCertificate(t *testing.T) {
 	t.Parallel()
 
@@ -501,7 +501,7 @@ func TestLogsInAgain(t *testing.T) {
 		})
 	}
 
-	t.Run("the token has ended, and is not renewed first", func(t *testing.T) {
+	t.Run("the token has expired, and is not renewed first", func(t *testing.T) {
 		t.Parallel()
 
 		v := newVault(t)
@@ -512,7 +512,7 @@ func TestLogsInAgain(t *testing.T) {
 		reads(t, store, "after its end")
 
 		if len(v.got(renewPath)) != 0 || len(v.got(loginPath)) != 2 {
-			t.Error("a token that has ended cannot be renewed")
+			t.Error("an expired token cannot be renewed")
 		}
 	})
 }
@@ -552,14 +552,14 @@ func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
 	reads(t, store, "with the old token")
 
 	if n := len(v.got(loginPath)); n != tries {
-		t.Errorf("%d tries within ten seconds", n-tries)
+		t.Errorf("%d attempts within ten seconds", n-tries)
 	}
 
 	s.clock.pass(time.Second)
 	reads(t, store, "with the old token")
 
 	if n := len(v.got(loginPath)); n != tries+1 {
-		t.Errorf("after ten seconds %d tries, not one", n-tries)
+		t.Errorf("after ten seconds %d attempts, not one", n-tries)
 	}
 
 	s.clock.pass(20 * time.Second)
@@ -573,9 +573,9 @@ func TestKeepsTheTokenWhileVaultIsAway(t *testing.T) {
 	reads(t, store, "when Vault is back")
 }
 
-// Vault answers 403 both to a token that has ended and to one without the
-// right to read.
-func TestRefusalsAreToldApart(t *testing.T) {
+// Vault answers 403 both to an expired token and to a token without the permission
+// to read.
+func TestRefusalsAreDistinguished(t *testing.T) {
 	t.Parallel()
 
 	for _, c := range []struct {
@@ -583,11 +583,11 @@ func TestRefusalsAreToldApart(t *testing.T) {
 		lookup func(*vault)
 		code   codes.Code
 	}{
-		{why: "the token is good: it is the right that lacks", lookup: func(*vault) {}, code: codes.PermissionDenied},
-		{why: "the token has ended", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
+		{why: "the token is valid: the permission is missing", lookup: func(*vault) {}, code: codes.PermissionDenied},
+		{why: "the token has expired", lookup: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated},
 		{why: "Vault is sealed: that proves nothing against the token", lookup: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":[]}`) }, code: codes.PermissionDenied},
-		{why: "Vault is asked too often: likewise, and a new login would be one more", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
-		{why: "somebody else answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
+		{why: "Vault throttles requests: likewise, and a new login would be one more request", lookup: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":[]}`) }, code: codes.PermissionDenied},
+		{why: "another server answers", lookup: func(v *vault) { v.answer(lookupPath, http.StatusNotFound, `page`) }, code: codes.PermissionDenied},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -676,9 +676,9 @@ func TestClose(t *testing.T) {
 		revokes int
 		err     string
 	}{
-		{why: "a login of the store's own is ended: nobody else knows its token", edit: func(*setup) {}, vault: func(*vault) {}, revokes: 1},
-		{why: "a token of the config may be somebody else's too", edit: token, vault: func(*vault) {}},
-		{why: "a login that cannot be ended is told", edit: func(*setup) {}, vault: func(v *vault) { v.refuse(revokePath) }, revokes: 1, err: "cannot revoke the login"},
+		{why: "the store's own login is revoked: no other store uses its token", edit: func(*setup) {}, vault: func(*vault) {}, revokes: 1},
+		{why: "a token of the config may be shared", edit: token, vault: func(*vault) {}},
+		{why: "a login that cannot be revoked is reported", edit: func(*setup) {}, vault: func(v *vault) { v.refuse(revokePath) }, revokes: 1, err: "cannot revoke the login"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -716,7 +716,7 @@ func TestNamespaces(t *testing.T) {
 	}{
 		{why: "none: the header is not sent"},
 		{why: "the engine's is that of the login", namespace: "team", wantRead: "team", wantOwn: "team"},
-		{why: "the login may be made in another", namespace: "team/a", auth: "team", wantRead: "team/a", wantOwn: "team"},
+		{why: "the login may use another", namespace: "team/a", auth: "team", wantRead: "team/a", wantOwn: "team"},
 		{why: "only the login's", auth: "team", wantOwn: "team"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -763,12 +763,12 @@ func TestLoginFails(t *testing.T) {
 			code: codes.FailedPrecondition, reason: pb.ReasonInvalidConfig, want: "set one of tokenSecretRef",
 		},
 		{
-			why:  "the provider Pod's own token is not sent unless that is allowed: the tenant who chooses the server would get it",
+			why:  "the provider Pod's own token is not sent unless that is allowed: the tenant chooses the server and would receive it",
 			edit: func(s *setup) { s.spec.Auth.Kubernetes.ServiceAccountRef = nil },
 			code: codes.FailedPrecondition, reason: pb.ReasonReferenceDenied, want: "--own-identity-namespace=ns",
 		},
 		{
-			why:  "a token's Secret is missing: the resolver's error comes as it is",
+			why:  "a token's Secret is missing: the resolver's error is returned unchanged",
 			edit: both(token, func(s *setup) { s.references.secret = missingSecret }),
 			code: codes.FailedPrecondition, reason: pb.ReasonReferenceNotFound, want: "it does not exist",
 		},
@@ -829,11 +829,11 @@ func TestLoginFails(t *testing.T) {
 			code: codes.Unauthenticated, reason: pb.ReasonUnauthenticated, want: "Vault refuses: Forbidden",
 		},
 		{
-			why: "a server whose certificate nobody vouches for", edit: func(s *setup) { s.spec.CABundle = nil },
+			why: "a server with an untrusted certificate", edit: func(s *setup) { s.spec.CABundle = nil },
 			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "its certificate is of an unknown authority: set spec.caBundle",
 		},
 		{
-			why: "nobody there", vault: func(v *vault) { v.Listener.Close() },
+			why: "no listener", vault: func(v *vault) { v.Listener.Close() },
 			code: codes.Unavailable, reason: pb.ReasonUnavailable, want: "cannot log in to role \"reader\" at auth/kubernetes: Vault does not answer: connection refused",
 		},
 		{
@@ -905,8 +905,8 @@ func missingSecret(metav1alpha1.SecretKeySelector) ([]byte, error) {
 	return nil, e
 }
 
-// The login that is made anew in the middle of a store's life fails like the
-// first: above all it never looks like a missing secret.
+// A renewed login fails like the first one: in particular it never looks like a
+// missing secret.
 func TestALaterLoginFails(t *testing.T) {
 	t.Parallel()
 
@@ -958,9 +958,9 @@ func TestValidate(t *testing.T) {
 		want  string
 	}{
 		{why: "the token holds", vault: func(*vault) {}},
-		{why: "the token has ended", vault: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated, want: "cannot use the token: Vault refuses: 2 errors occurred"},
+		{why: "the token has expired", vault: func(v *vault) { v.refuse(lookupPath) }, code: codes.Unauthenticated, want: "cannot use the token: Vault refuses: 2 errors occurred"},
 		{why: "Vault is sealed: that is no verdict", vault: func(v *vault) { v.answer(lookupPath, http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`) }, code: codes.Unavailable, want: "Vault is sealed"},
-		{why: "Vault is asked too often: nor is that", vault: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":["quota"]}`) }, code: codes.ResourceExhausted, want: "quota"},
+		{why: "Vault throttles requests: nor is that", vault: func(v *vault) { v.answer(lookupPath, http.StatusTooManyRequests, `{"errors":["quota"]}`) }, code: codes.ResourceExhausted, want: "quota"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
@@ -1066,7 +1066,7 @@ func (g *google) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// way leads to it, whatever host is asked for.
+// way connects to it for every host.
 func (g *google) way(t *testing.T) http.RoundTripper {
 	t.Helper()
 
@@ -1146,17 +1146,17 @@ func TestLoginByWorkloadIdentity(t *testing.T) {
 			}
 
 			if token := g.asked[googleAccess]["token"]; token != "Bearer pool-"+canary {
-				t.Errorf("the access token is asked for by %v", token)
+				t.Errorf("the request for the access token is %v", token)
 			}
 
 			if sign := g.asked[googleSign]; sign["token"] != "Bearer account-"+canary || sign["host"] != "iamcredentials.googleapis.com" {
-				t.Errorf("the signature is asked for by %v", sign)
+				t.Errorf("the request for the signature is %v", sign)
 			}
 		})
 	}
 }
 
-// Who refuses is told, what it says is not.
+// The error names the service that refuses and does not quote its answer.
 func TestWorkloadIdentityThatFails(t *testing.T) {
 	t.Parallel()
 
@@ -1186,7 +1186,7 @@ func TestWorkloadIdentityThatFails(t *testing.T) {
 		})
 	}
 
-	t.Run("nobody answers", func(t *testing.T) {
+	t.Run("no answer", func(t *testing.T) {
 		t.Parallel()
 
 		v, g := newVault(t), newGoogle(t)

@@ -58,11 +58,11 @@ func requestError(what string, err error) error {
 
 	switch response.StatusCode {
 	case http.StatusNotFound:
-		return provider.InvalidConfig("cannot %s: Vault knows no such path: %s", what, because)
+		return provider.InvalidConfig("cannot %s: Vault has no such path: %s", what, because)
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return provider.AccessDenied("cannot %s: Vault refuses: %s", what, because)
 	case http.StatusTooManyRequests:
-		return provider.Throttled(0, "cannot %s: Vault is asked too often: %s", what, because)
+		return provider.Throttled(0, "cannot %s: Vault throttles the requests: %s", what, because)
 	case http.StatusBadRequest:
 		return provider.InvalidRequest("cannot %s: Vault refuses: %s", what, because)
 	default:

@@ -22,7 +22,7 @@ import (
 // banner is what an internal service says, which no tenant may read.
 const banner = "internal-service-banner"
 
-// greet answers every connection with the same text, and whatever it is asked.
+// greet answers every request with the same text.
 func greet(t *testing.T, text string) string {
 	t.Helper()
 
@@ -42,7 +42,7 @@ func greet(t *testing.T, text string) string {
 				return
 			}
 
-			// What is asked is read: closing before would reset the connection.
+			// The request is read first: closing before would reset the connection.
 			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, text)
@@ -81,8 +81,8 @@ func issued(t *testing.T, name string, until time.Time) func(*tls.Config) {
 	}
 }
 
-// Whoever writes a config chooses the server: an error that quoted what it said
-// would read any service of the provider's network to them.
+// The author of a config chooses the server: errors that quoted its answers would
+// expose any service of the provider's network.
 func TestFaultsOfServers(t *testing.T) {
 	t.Parallel()
 
@@ -144,7 +144,7 @@ func TestCertificatesOfServers(t *testing.T) {
 		life time.Duration
 		want string
 	}{
-		{"for another host, whose name is not told", banner, time.Hour, "its certificate is not for the host of spec.server"},
+		{"for another host, whose name is not reported", banner, time.Hour, "its certificate is not for the host of spec.server"},
 		{"that has expired", "127.0.0.1", -time.Minute, "its certificate has expired"},
 	} {
 		t.Run(c.why, func(t *testing.T) {

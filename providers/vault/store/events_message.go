@@ -78,9 +78,9 @@ func (e engine) events() url.Values {
 	return query
 }
 
-// changed are the keys to tell of for an event: of those that are watched, or,
-// where that is nil, all by which the secret may be known. Without any, the
-// event does not concern the store.
+// changed returns the keys to report for an event: those that are watched, or, if
+// watched is nil, all names of the secret. Without any, the event does not concern
+// the store.
 func (e engine) changed(told event, watched map[string][]string) []string {
 	if !strings.HasPrefix(told.Data.EventType, e.types()) || told.Data.Event.Metadata.Modified == "false" {
 		return nil

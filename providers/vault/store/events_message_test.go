@@ -21,7 +21,7 @@ func happened(kind, mount, path string) string {
 	_, operation, _ := strings.Cut(kind, "/")
 	metadata := map[string]string{"operation": operation, "modified": "true", "path": path, "current_version": "2"}
 
-	// Vault tells where to read what is still there.
+	// Vault sends the path of the data unless it was deleted.
 	if !strings.Contains(operation, "delete") && operation != "destroy" {
 		metadata["data_path"] = path
 	}
@@ -66,7 +66,7 @@ func TestEvents(t *testing.T) {
 		{name: "metadata-delete", why: "all versions are gone", mount: "secret", version: v2, text: happened("kv-v2/metadata-delete", "secret/", "secret/metadata/app"), want: app},
 		{name: "config-write", why: "the engine's own settings are no secret", mount: "secret", version: v2, text: happened("kv-v2/config-write", "secret/", "secret/config")},
 		{name: "a secret named config", why: "it is one", mount: "secret", version: v2, keys: []string{"config"}, text: happened("kv-v2/data-write", "secret/", "secret/data/config"), want: []string{"config"}},
-		{name: "what Vault learns to do", why: "a hint too many costs a read, one too few an interval", mount: "secret", version: v2, keys: []string{"app"}, text: happened("kv-v2/data-rewrite", "secret/", "secret/rewrite/app"), want: []string{"app"}},
+		{name: "unknown operation", why: "a hint too many costs a read, one too few an interval", mount: "secret", version: v2, keys: []string{"app"}, text: happened("kv-v2/data-rewrite", "secret/", "secret/rewrite/app"), want: []string{"app"}},
 		{
 			name: "nested", why: "in folders, below a mount with more than one part", mount: "team/kv", version: v2, text: happened("kv-v2/data-write", "team/kv/", "team/kv/data/app/db"),
 			want: []string{"app/db", "/app/db", "team/kv/app/db", "/team/kv/app/db", "team/kv/data/app/db", "/team/kv/data/app/db"},
@@ -79,8 +79,8 @@ func TestEvents(t *testing.T) {
 			name: "a folder named data", why: "a key that repeats the mount has to repeat data, too", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/", "secret/data/data/app"),
 			want: []string{"data/app", "/data/app", "secret/data/data/app", "/secret/data/data/app"},
 		},
-		{name: "watched by other names", why: "each key that somebody uses is told of, as he writes it", mount: "secret", version: v2, keys: []string{"secret/app", "app", "app/", "other"}, text: happened("kv-v2/data-write", "secret/", "secret/data/app"), want: []string{"secret/app", "app", "app/"}},
-		{name: "nobody's", why: "nobody watches it", mount: "secret", version: v2, keys: []string{"app/db"}, text: happened("kv-v2/data-write", "secret/", "secret/data/app")},
+		{name: "watched by other names", why: "each key in use is reported in the form of its manifest", mount: "secret", version: v2, keys: []string{"secret/app", "app", "app/", "other"}, text: happened("kv-v2/data-write", "secret/", "secret/data/app"), want: []string{"secret/app", "app", "app/"}},
+		{name: "unwatched", why: "no caller watches it", mount: "secret", version: v2, keys: []string{"app/db"}, text: happened("kv-v2/data-write", "secret/", "secret/data/app")},
 		{name: "another mount's", why: "the same path elsewhere is another secret", mount: "secret", version: v2, text: happened("kv-v2/data-write", "other/", "other/data/app")},
 		{name: "another mount's that begins alike", why: "likewise", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/more/", "secret/more/data/app")},
 		{name: "another version's", why: "an engine has one", mount: "secret", version: v2, text: happened("kv-v1/write", "secret/", "secret/app")},
@@ -96,7 +96,7 @@ func TestEvents(t *testing.T) {
 		{name: "a mount that no key can name", why: "a key's first part is the mount", version: v2, text: happened("kv-v2/data-write", "team/kv/", "team/kv/data/app")},
 		{name: "a reserved mount", why: "no key leads there", version: v1, text: happened("kv-v1/write", "cubbyhole/", "cubbyhole/app")},
 
-		{name: "no path", why: "there is nothing to tell of", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/", "")},
+		{name: "no path", why: "there is no key to report", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/", "")},
 		{name: "the mount alone", why: "likewise", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/", "secret/")},
 		{name: "no secret's path", why: "no key leads there", mount: "secret", version: v2, text: happened("kv-v2/data-write", "secret/", "secret/data/../app")},
 		{name: "no event", why: "something else speaks", text: `{"hello":"world"}`, unreadable: true},
@@ -132,7 +132,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Somebody who does not listen costs no more than the bound.
+// A receiver that does not read uses no more memory than the bound.
 func TestChangesAreBounded(t *testing.T) {
 	t.Parallel()
 
@@ -140,7 +140,7 @@ func TestChangesAreBounded(t *testing.T) {
 	c.add(nil)
 
 	if len(c.pending) != 0 {
-		t.Error("nothing is told of")
+		t.Error("an empty change is reported")
 	}
 
 	c.add([]string{"b", "a"})

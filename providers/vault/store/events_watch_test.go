@@ -23,10 +23,10 @@ import (
 	"github.com/external-secrets/eso/providers/vault/api/v2alpha1"
 )
 
-// late is when a test gives up.
+// late is the timeout of a test.
 const late = 20 * time.Second
 
-// bus lets its callers subscribe, as Vault does.
+// bus serves subscriptions, as Vault does.
 type bus struct {
 	t           *testing.T
 	subscribers chan *subscriber
@@ -35,14 +35,14 @@ type bus struct {
 	refused map[string]bool
 }
 
-// subscriber is one that was let in.
+// subscriber is an accepted subscription.
 type subscriber struct {
 	t       *testing.T
 	request *http.Request
 	*websocket.Conn
 	// pings are those that came.
 	pings *atomic.Int64
-	// gone is closed when the subscription has ended.
+	// gone is closed when the subscription ends.
 	gone <-chan struct{}
 }
 
@@ -51,7 +51,7 @@ const (
 	subscribeV2 = "sys/events/subscribe/kv-v2/*"
 )
 
-// events makes a Vault one that tells of events.
+// events adds event subscriptions to a Vault.
 func (v *vault) events(t *testing.T) *bus {
 	t.Helper()
 
@@ -63,7 +63,7 @@ func (v *vault) events(t *testing.T) *bus {
 	return b
 }
 
-// revoke makes a token one that Vault knows no more.
+// revoke makes a token unknown to Vault.
 func (b *bus) revoke(token string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +71,7 @@ func (b *bus) revoke(token string) {
 	b.refused[token] = true
 }
 
-// admits answers to whom it does not.
+// admits reports whether the token is valid, and answers the request if not.
 func (b *bus) admits(w http.ResponseWriter, r *http.Request) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -114,7 +114,7 @@ func (b *bus) serve(w http.ResponseWriter, r *http.Request) {
 	<-gone
 }
 
-// next is who subscribes next.
+// next waits for the next subscription.
 func (b *bus) next() *subscriber {
 	b.t.Helper()
 
@@ -122,22 +122,22 @@ func (b *bus) next() *subscriber {
 	case s := <-b.subscribers:
 		return s
 	case <-time.After(late):
-		b.t.Fatal("nobody subscribes")
+		b.t.Fatal("no subscription")
 
 		return nil
 	}
 }
 
-// tell sends a message.
-func (s *subscriber) tell(text string) {
+// send sends a message.
+func (s *subscriber) send(text string) {
 	s.t.Helper()
 
 	if err := s.Write(context.Background(), websocket.MessageText, []byte(text)); err != nil {
-		s.t.Errorf("cannot tell: %v", err)
+		s.t.Errorf("cannot send: %v", err)
 	}
 }
 
-// ended waits until the other side has gone.
+// ended waits until the other side has closed the connection.
 func (s *subscriber) ended() {
 	s.t.Helper()
 
@@ -148,7 +148,7 @@ func (s *subscriber) ended() {
 	}
 }
 
-// watching is a Watch under way.
+// watching is a running Watch.
 type watching struct {
 	t       *testing.T
 	changes chan provider.Change
@@ -202,16 +202,16 @@ func (w *watching) next() provider.Change {
 	case change := <-w.changes:
 		return change
 	case err := <-w.done:
-		w.t.Fatalf("the watch has ended: %v", err)
+		w.t.Fatalf("the watch ended: %v", err)
 	case <-time.After(late):
-		w.t.Fatal("nothing is told")
+		w.t.Fatal("no change is reported")
 	}
 
 	return provider.Change{}
 }
 
-// tells fails the test unless a change comes next.
-func (w *watching) tells(why string, want provider.Change) {
+// expect fails the test unless the next change is the given one.
+func (w *watching) expect(why string, want provider.Change) {
 	w.t.Helper()
 
 	if diff := cmp.Diff(want, w.next()); diff != "" {
@@ -219,13 +219,13 @@ func (w *watching) tells(why string, want provider.Change) {
 	}
 }
 
-// stands waits for the first answer.
-func (w *watching) stands() { w.t.Helper(); w.tells("the first answer", provider.Change{}) }
+// established waits for the first answer.
+func (w *watching) established() { w.t.Helper(); w.expect("the first answer", provider.Change{}) }
 
-// resyncs waits for the word that something may have been missed.
-func (w *watching) resyncs(why string) { w.t.Helper(); w.tells(why, provider.Change{Resync: true}) }
+// resyncs waits for a resync, which means that changes may have been missed.
+func (w *watching) resyncs(why string) { w.t.Helper(); w.expect(why, provider.Change{Resync: true}) }
 
-// ends returns the error that the watch ends with, whatever it tells before.
+// ends returns the error that the watch ends with, after any changes.
 func (w *watching) ends() error {
 	w.t.Helper()
 
@@ -240,7 +240,7 @@ func (w *watching) ends() error {
 	}
 }
 
-func TestWatchTellsOfChanges(t *testing.T) {
+func TestWatchReportsChanges(t *testing.T) {
 	t.Parallel()
 
 	v := newVault(t)
@@ -252,7 +252,7 @@ func TestWatchTellsOfChanges(t *testing.T) {
 	w := watches(t, s, "app", "app/db")
 
 	vault := b.next()
-	w.stands()
+	w.established()
 
 	if got := v.last(t, subscribeV2); got.namespace != "team" || got.token != canary+"-1" {
 		t.Errorf("subscribed with %+v", got)
@@ -267,13 +267,13 @@ func TestWatchTellsOfChanges(t *testing.T) {
 		t.Errorf("subscribed with headers that lack those of the config, or of Vault's library")
 	}
 
-	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/other"))
-	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.tells("the other is nobody's", provider.Change{Keys: []string{"app"}})
+	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/other"))
+	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.expect("the other is not watched", provider.Change{Keys: []string{"app"}})
 
 	// Far longer than any, and within the bound.
-	vault.tell(strings.Replace(happened("kv-v2/metadata-delete", "secret/", "secret/metadata/app/db"), "5f0f8bb5", strings.Repeat("5", maxEvent-1000), 1))
-	w.tells("one after another", provider.Change{Keys: []string{"app/db"}})
+	vault.send(strings.Replace(happened("kv-v2/metadata-delete", "secret/", "secret/metadata/app/db"), "5f0f8bb5", strings.Repeat("5", maxEvent-1000), 1))
+	w.expect("one after another", provider.Change{Keys: []string{"app/db"}})
 
 	w.cancel()
 
@@ -299,9 +299,9 @@ func TestWatchOfVersion1(t *testing.T) {
 	}).open(t))
 
 	vault := b.next()
-	w.stands()
-	vault.tell(happened("kv-v1/write", "kv1/", "kv1/app"))
-	w.tells("by all its names", provider.Change{Keys: []string{"/app", "/kv1/app", "app", "kv1/app"}})
+	w.established()
+	vault.send(happened("kv-v1/write", "kv1/", "kv1/app"))
+	w.expect("by all its names", provider.Change{Keys: []string{"/app", "/kv1/app", "app", "kv1/app"}})
 	w.cancel()
 	vault.ended()
 }
@@ -317,8 +317,8 @@ func TestWatchChecksKeys(t *testing.T) {
 	}
 }
 
-// Whatever ends a subscription, the watch goes on, and says that it may have
-// missed something.
+// If a subscription ends for any reason, the watch continues, and reports that it
+// may have missed changes.
 func TestWatchResumes(t *testing.T) {
 	t.Parallel()
 
@@ -329,8 +329,8 @@ func TestWatchResumes(t *testing.T) {
 		{"closed", "Vault steps down, or finds the reader too slow", func(s *subscriber) { _ = s.Close(websocket.StatusNormalClosure, "") }},
 		{"failed", "Vault says so", func(s *subscriber) { _ = s.Close(websocket.StatusInternalError, canary) }},
 		{"cut", "Vault was killed", func(s *subscriber) { _ = s.CloseNow() }},
-		{"malformed", "what it was about is not known", func(s *subscriber) { s.tell(`{"data":`) }},
-		{"oversized", "likewise; nothing so long is read", func(s *subscriber) { s.tell(`{"data":"` + strings.Repeat("x", maxEvent) + `"}`) }},
+		{"malformed", "what it was about is not known", func(s *subscriber) { s.send(`{"data":`) }},
+		{"oversized", "likewise; nothing so long is read", func(s *subscriber) { s.send(`{"data":"` + strings.Repeat("x", maxEvent) + `"}`) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -340,20 +340,20 @@ func TestWatchResumes(t *testing.T) {
 			w := watches(t, with(v).open(t), "app")
 
 			vault := b.next()
-			w.stands()
+			w.established()
 			test.end(vault)
 
 			again := b.next()
 			w.resyncs(test.why)
-			again.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-			w.tells("it goes on", provider.Change{Keys: []string{"app"}})
+			again.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+			w.expect("it continues", provider.Change{Keys: []string{"app"}})
 			vault.ended()
 		})
 	}
 }
 
-// A Vault that ends all subscriptions at once is not asked for ever: the
-// operator comes back later.
+// A Vault that ends all subscriptions at once is not called forever: the operator
+// retries later.
 func TestWatchGivesUp(t *testing.T) {
 	t.Parallel()
 
@@ -363,8 +363,8 @@ func TestWatchGivesUp(t *testing.T) {
 	}{
 		{"closed", "has ended the subscription, with status 1001", func(s *subscriber) { _ = s.Close(websocket.StatusGoingAway, canary) }},
 		{"cut", "the connection broke", func(s *subscriber) { _ = s.CloseNow() }},
-		{"malformed", "is no event of Vault's", func(s *subscriber) { s.tell(canary) }},
-		{"oversized", "more than 65536 bytes", func(s *subscriber) { s.tell(strings.Repeat("x", maxEvent+1)) }},
+		{"malformed", "is no event of Vault's", func(s *subscriber) { s.send(canary) }},
+		{"oversized", "more than 65536 bytes", func(s *subscriber) { s.send(strings.Repeat("x", maxEvent+1)) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -390,7 +390,7 @@ func TestWatchGivesUp(t *testing.T) {
 	}
 }
 
-// While it is silent, the watch keeps the login alive, for nobody else may.
+// While there are no events, the watch renews the login, because no other call may.
 func TestWatchOutlivesItsToken(t *testing.T) {
 	t.Parallel()
 
@@ -401,7 +401,7 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 	w := watches(t, s, "app")
 
 	vault := b.next()
-	w.stands()
+	w.established()
 
 	// Two thirds of the lease of 90 s.
 	config.clock.pass(61 * time.Second)
@@ -411,8 +411,8 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 
 		return s.login.renewAt.After(config.clock.Now())
 	})
-	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.tells("a renewal changes nothing", provider.Change{Keys: []string{"app"}})
+	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.expect("a renewal changes nothing", provider.Change{Keys: []string{"app"}})
 
 	v.mu.Lock()
 	v.renewed = 1 // the end of its whole life
@@ -428,15 +428,15 @@ func TestWatchOutlivesItsToken(t *testing.T) {
 		t.Error("the second subscription has the token of the first")
 	}
 
-	again.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.tells("it goes on", provider.Change{Keys: []string{"app"}})
+	again.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.expect("it continues", provider.Change{Keys: []string{"app"}})
 
 	if subscriptions, renewals := len(v.got(subscribeV2)), len(v.got("auth/token/renew-self")); subscriptions != 2 || renewals != 2 {
 		t.Errorf("%d subscriptions and %d renewals", subscriptions, renewals)
 	}
 }
 
-// A token may end before its time, by revocation.
+// A token may be revoked before it expires.
 func TestWatchOfARevokedLogin(t *testing.T) {
 	t.Parallel()
 
@@ -445,20 +445,20 @@ func TestWatchOfARevokedLogin(t *testing.T) {
 	w := watches(t, with(v).open(t), "app")
 
 	vault := b.next()
-	w.stands()
+	w.established()
 	b.revoke(canary + "-1")
 	_ = vault.Close(websocket.StatusNormalClosure, "")
 
 	again := b.next()
-	w.resyncs("it has logged in anew")
+	w.resyncs("it has logged in again")
 
 	if got := again.request.Header.Get("X-Vault-Token"); got != canary+"-2" {
 		t.Error("it subscribed with the token that was revoked")
 	}
 }
 
-// Vault 1.15 keeps the subscription of a token that was revoked, and tells it
-// of nothing any more.
+// Vault 1.15 keeps the subscription of a revoked token open and sends no more
+// events.
 func TestWatchFindsThatItsTokenHasEnded(t *testing.T) {
 	t.Parallel()
 
@@ -467,7 +467,7 @@ func TestWatchFindsThatItsTokenHasEnded(t *testing.T) {
 	w := watches(t, with(v).open(t))
 
 	b.next()
-	w.stands()
+	w.established()
 	eventually(t, "the token is looked up", func() bool { return lookups(v, canary+"-1") > 1 })
 	b.revoke(canary + "-1")
 
@@ -475,13 +475,13 @@ func TestWatchFindsThatItsTokenHasEnded(t *testing.T) {
 		t.Error("it subscribed with the token that was revoked")
 	}
 
-	w.resyncs("it has logged in anew")
+	w.resyncs("it has logged in again")
 
-	// Only who wrote it into the Secret has another.
+	// A static token has no replacement.
 	w = watches(t, with(v, token).open(t))
 
 	b.next()
-	w.stands()
+	w.established()
 	eventually(t, "the token is looked up", func() bool { return lookups(v, canary) > 1 })
 	b.revoke(canary)
 
@@ -503,7 +503,7 @@ func lookups(v *vault, token string) int {
 	return n
 }
 
-// What may not be looked up is no proof of anything.
+// A token without the permission to look itself up is not considered expired.
 func TestWatchKeepsATokenThatMayNotBeLookedUp(t *testing.T) {
 	t.Parallel()
 
@@ -513,18 +513,18 @@ func TestWatchKeepsATokenThatMayNotBeLookedUp(t *testing.T) {
 
 	w := watches(t, with(v).open(t), "app")
 	vault := b.next()
-	w.stands()
+	w.established()
 
 	eventually(t, "some pulses pass", func() bool { return vault.pings.Load() > 5 })
-	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.tells("it goes on", provider.Change{Keys: []string{"app"}})
+	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.expect("it continues", provider.Change{Keys: []string{"app"}})
 
 	if n := len(v.got("auth/token/lookup-self")); n != 1 {
 		t.Errorf("it was looked up %d times", n)
 	}
 }
 
-// When neither token nor login are let in any more, the store is of no use.
+// If both token and login are refused, the store is unusable.
 func TestWatchOfALoginThatIsRefused(t *testing.T) {
 	t.Parallel()
 
@@ -532,7 +532,7 @@ func TestWatchOfALoginThatIsRefused(t *testing.T) {
 		name, why string
 		edit      func(*setup)
 	}{
-		{"token", "only who wrote it into the Secret has another", token},
+		{"token", "a static token has no replacement", token},
 		{"login", "it was refused by Vault's own word", func(*setup) {}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -545,7 +545,7 @@ func TestWatchOfALoginThatIsRefused(t *testing.T) {
 			w := watches(t, s)
 
 			vault := b.next()
-			w.stands()
+			w.established()
 
 			b.revoke(vault.request.Header.Get("X-Vault-Token"))
 			v.refuse("auth/kubernetes/login")
@@ -573,15 +573,15 @@ func TestWatchThatIsRefused(t *testing.T) {
 	}{
 		{"no right", "which one, a user cannot guess", http.StatusForbidden, `{"errors":["1 error occurred:\n\t* permission denied\n\n"]}`, codes.PermissionDenied, `need "read" of "sys/events/subscribe/kv-v2/*", and "subscribe" of "secret/*"`},
 		{"no such path", "the community edition", http.StatusNotFound, `{"errors":["1 error occurred:\n\t* unsupported path\n\n"]}`, codes.Unimplemented, "this Vault has no events"},
-		{"no handler", "Vault's word for a path that nobody serves", http.StatusNotFound, `{"errors":[]}`, codes.Unimplemented, "this Vault has no events"},
+		{"no handler", "Vault's answer for an unknown path", http.StatusNotFound, `{"errors":[]}`, codes.Unimplemented, "this Vault has no events"},
 		{"unsupported path", "as older versions say it", http.StatusBadRequest, `{"errors":["unsupported path"]}`, codes.Unimplemented, "this Vault has no events"},
 		{"unsupported operation", "likewise", http.StatusMethodNotAllowed, `{"errors":["1 error occurred:\n\t* unsupported operation\n\n"]}`, codes.Unimplemented, "this Vault has no events"},
-		{"not implemented", "whoever says so", http.StatusNotImplemented, html, codes.Unimplemented, "this Vault has no events"},
+		{"not implemented", "from any server", http.StatusNotImplemented, html, codes.Unimplemented, "this Vault has no events"},
 		{"a gateway's 404", "it says nothing of what Vault can", http.StatusNotFound, html, codes.Unavailable, "not as Vault does"},
 		{"a gateway's page", "it lets no websocket through", http.StatusOK, html, codes.Unavailable, "support websockets"},
 		{"an upgrade that was lost", "likewise", http.StatusUpgradeRequired, html, codes.Unavailable, "support websockets"},
 		{"sealed", "it passes", http.StatusServiceUnavailable, `{"errors":["Vault is sealed"]}`, codes.Unavailable, "Vault is sealed"},
-		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "too often"},
+		{"throttled", "it passes", http.StatusTooManyRequests, `{"errors":["request path quota exceeded"]}`, codes.ResourceExhausted, "throttles"},
 		{"failed", "Vault 1.15 does while another subscription ends, and gives no reason", http.StatusBadRequest, "Error subscribing", codes.Unavailable, "answers 400"},
 		{"wrong", "it stays so", http.StatusBadRequest, `{"errors":["invalid parameter for JSON"]}`, codes.InvalidArgument, "invalid parameter for JSON"},
 	} {
@@ -602,14 +602,14 @@ func TestWatchThatIsRefused(t *testing.T) {
 			}
 
 			if n := len(v.got(subscribeV2)); n != want {
-				t.Errorf("%s: %d tries, want %d", test.why, n, want)
+				t.Errorf("%s: %d attempts, want %d", test.why, n, want)
 			}
 		})
 	}
 }
 
-// Of a token that may not be looked up nobody knows whether it has ended. A new
-// one that is refused as well shows that it is the right that lacks.
+// A token that may not be looked up may have expired. If a new token is refused as
+// well, the permission is missing.
 func TestWatchWithoutTheRightToLookUp(t *testing.T) {
 	t.Parallel()
 
@@ -626,8 +626,8 @@ func TestWatchWithoutTheRightToLookUp(t *testing.T) {
 	}
 }
 
-// Whoever listens slowly neither holds up Vault, which would end the
-// subscription, nor makes the provider keep everything.
+// A slow receiver neither blocks Vault, which would end the subscription, nor makes
+// the provider buffer without bound.
 func TestWatchWithASlowListener(t *testing.T) {
 	t.Parallel()
 
@@ -637,25 +637,25 @@ func TestWatchWithASlowListener(t *testing.T) {
 
 	vault := b.next()
 
-	// Nobody has taken the first answer yet.
+	// The first answer has not been received yet.
 	for range 500 {
-		vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/a"))
-		vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/b"))
+		vault.send(happened("kv-v2/data-write", "secret/", "secret/data/a"))
+		vault.send(happened("kv-v2/data-write", "secret/", "secret/data/b"))
 	}
 
 	if err := vault.Ping(t.Context()); err != nil {
-		t.Fatalf("nobody reads: %v", err)
+		t.Fatalf("no reader: %v", err)
 	}
 
-	w.stands()
-	w.tells("all at once", provider.Change{Keys: []string{"a", "b"}})
+	w.established()
+	w.expect("all at once", provider.Change{Keys: []string{"a", "b"}})
 
 	if n := len(v.got(subscribeV2)); n != 1 {
 		t.Errorf("%d subscriptions", n)
 	}
 }
 
-// A listener that has had enough ends the watch, with his own words.
+// An error of the receiver ends the watch and is returned.
 func TestWatchEndsWithItsListener(t *testing.T) {
 	t.Parallel()
 
@@ -675,7 +675,7 @@ func TestWatchEndsWithItsListener(t *testing.T) {
 	}
 }
 
-// A connection that a firewall drops is silent, and nothing else.
+// A connection that a firewall drops shows no error.
 func TestWatchFindsADeadConnection(t *testing.T) {
 	t.Parallel()
 
@@ -699,9 +699,9 @@ func TestWatchFindsADeadConnection(t *testing.T) {
 	})
 
 	w := hasty(t, with(v).open(t), 100*time.Millisecond)
-	w.stands()
+	w.established()
 	b.next()
-	w.resyncs("nobody answers the pings")
+	w.resyncs("the pings are not answered")
 	close(silent)
 }
 
@@ -725,7 +725,7 @@ func TestWatchGoesToTheActiveServer(t *testing.T) {
 
 	w := watches(t, with(standby, bundle).open(t), "app")
 	vault := b.next()
-	w.stands()
+	w.established()
 
 	if got := v.last(t, subscribeV2); got.token != canary+"-1" || vault.request.URL.Query().Get("json") != "true" {
 		t.Errorf("it subscribed with %+v", got)
@@ -752,8 +752,8 @@ func TestWatchGoesToTheActiveServer(t *testing.T) {
 	}
 }
 
-// A server that speaks HTTP/2 with everybody else has to be asked in HTTP/1.1:
-// there is no way from HTTP/2 to a websocket that Vault knows.
+// A server that supports HTTP/2 is called with HTTP/1.1 for websockets: Vault does
+// not support websockets over HTTP/2.
 func TestWatchBesideHTTP2(t *testing.T) {
 	t.Parallel()
 
@@ -773,7 +773,7 @@ func TestWatchBesideHTTP2(t *testing.T) {
 	s := with(v).open(t)
 	w := watches(t, s, "app")
 	vault := b.next()
-	w.stands()
+	w.established()
 
 	if _, err := s.Validate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -783,8 +783,8 @@ func TestWatchBesideHTTP2(t *testing.T) {
 		t.Errorf("HTTP/%d for the subscription, HTTP/%d for others", own, others)
 	}
 
-	vault.tell(happened("kv-v2/data-write", "secret/", "secret/data/app"))
-	w.tells("it works", provider.Change{Keys: []string{"app"}})
+	vault.send(happened("kv-v2/data-write", "secret/", "secret/data/app"))
+	w.expect("it works", provider.Change{Keys: []string{"app"}})
 }
 
 // The metrics count a subscription as any other request.
@@ -797,7 +797,7 @@ func TestWatchIsCounted(t *testing.T) {
 	}
 }
 
-// eventually waits for what no channel tells of.
+// eventually polls for a condition that has no channel.
 func eventually(t *testing.T, why string, holds func() bool) {
 	t.Helper()
 

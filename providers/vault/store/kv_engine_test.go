@@ -51,12 +51,12 @@ func TestLocate(t *testing.T) {
 		{why: "metadata has a path of its own", mount: "secret", key: "app", metadata: true, want: "secret/metadata/app"},
 
 		{why: "a key without a mount", key: "app", err: "names no mount"},
-		{why: "nobody leaves the mount", mount: "secret", key: "../sys/policy", err: "empty part, or . or .."},
+		{why: "a key must not leave the mount", mount: "secret", key: "../sys/policy", err: "empty part, or . or .."},
 		{why: "nor by a mount that the key names", kv: v2alpha1.KVv1, key: "../v1/secret/app", err: "empty part, or . or .."},
 		{why: "nor by the config's", mount: "secret/..", key: "app", err: "empty part, or . or .."},
 		{why: "a key that names the mount would read the store's own token", kv: v2alpha1.KVv1, key: "auth/token/lookup-self", err: "no key/value engine"},
 		{why: "or Vault's configuration", kv: v2alpha1.KVv1, key: "/sys/mounts", err: "no key/value engine"},
-		{why: "or who its users are", key: "identity/entity", err: "no key/value engine"},
+		{why: "or its users", key: "identity/entity", err: "no key/value engine"},
 		{why: "or what the token alone may see", key: "cubbyhole/a", err: "no key/value engine"},
 		{why: "nor in the middle", mount: "secret", key: "a/../../b", err: "empty part, or . or .."},
 		{why: "an empty part", mount: "secret", key: "a//b", err: "empty part"},
@@ -178,7 +178,7 @@ func TestAbsence(t *testing.T) {
 		{why: "a gateway's page", from: v2, body: "<html>404 page not found</html>", code: codes.Unavailable, want: "not as Vault does"},
 		{why: "a gateway's empty page", from: v2, body: "", code: codes.Unavailable, want: "not as Vault does"},
 		{why: "a gateway's JSON", from: v2, body: `{"message":"no Route matched with those values"}`, code: codes.Unavailable, want: "not as Vault does"},
-		{why: "somebody's null", from: v2, body: `null`, code: codes.Unavailable, want: "not as Vault does"},
+		{why: "null of another server", from: v2, body: `null`, code: codes.Unavailable, want: "not as Vault does"},
 		{why: "errors that are null are not none", from: v2, body: `{"errors":null}`, code: codes.Unavailable, want: "not as Vault does"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestRequestError(t *testing.T) {
 		{"no answer", syscall.ECONNREFUSED, codes.Unavailable, "cannot read: Vault does not answer: connection refused"},
 		{"no such name", fmt.Errorf("dial: %w", &net.DNSError{Name: canary, Server: "10.0.0.10", IsNotFound: true}), codes.Unavailable, "cannot read: Vault does not answer: no such host"},
 		{"no answer of DNS", &net.DNSError{Name: canary, Server: "10.0.0.10", IsTimeout: true}, codes.Unavailable, "cannot read: Vault does not answer: the host's name cannot be resolved"},
-		{"what nobody foresaw is not quoted", errors.New(canary), codes.Unavailable, "cannot read: Vault does not answer: the connection broke, or what came is no answer of HTTP"},
+		{"an unexpected error is not quoted", errors.New(canary), codes.Unavailable, "cannot read: Vault does not answer: the connection broke, or what came is no answer of HTTP"},
 		{"the caller's deadline is not Vault's fault", fmt.Errorf("GET: %w", context.DeadlineExceeded), codes.DeadlineExceeded, "cannot read: context deadline exceeded"},
 		{"nor its going away", context.Canceled, codes.Canceled, "cannot read: context canceled"},
 		{"no words", &api.ResponseError{StatusCode: http.StatusForbidden}, codes.PermissionDenied, "cannot read: Vault refuses: Forbidden"},

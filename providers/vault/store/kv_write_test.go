@@ -108,8 +108,8 @@ func (k *kept) serve(v *vault, paths ...string) {
 	}
 }
 
-// write is somebody's who does not ask for the version; marks are nil where
-// they leave them as they are.
+// write is a write by another client without check-and-set; nil marks leave the
+// metadata unchanged.
 func (k *kept) write(data, marks map[string]any) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,7 +156,7 @@ func TestPush(t *testing.T) {
 		writes   []map[string]any
 	}{
 		{
-			why: "what is there already is not written again: each write makes a version", metadata: owned(ours),
+			why: "an equal value is not written again: each write creates a version", metadata: owned(ours),
 			push: provider.Push{Key: "app", Value: []byte(`{"c":"` + canary + `","b":2.50,"a":"1"}`), Owner: "me"},
 		},
 		{
@@ -164,7 +164,7 @@ func TestPush(t *testing.T) {
 			push: provider.Push{Key: "app", Property: "a", Value: []byte("1"), Owner: "me"},
 		},
 		{
-			why: "the rest of the secret stays, and nobody may have written in between", metadata: owned(ours), changed: true,
+			why: "the other properties are kept, and no concurrent write is lost", metadata: owned(ours), changed: true,
 			push:   provider.Push{Key: "app", Property: "a", Value: []byte("new"), Owner: "me"},
 			writes: []map[string]any{{"data": map[string]any{"a": "new", "b": 2.5, "c": canary}, "options": map[string]any{"cas": 3.0}}},
 		},
@@ -173,11 +173,11 @@ func TestPush(t *testing.T) {
 			code: codes.FailedPrecondition, reason: pb.ReasonNotOwned,
 		},
 		{
-			why: "nobody's", metadata: owned(`null`), push: provider.Push{Key: "app", Property: "a", Value: []byte("new"), Owner: "me"},
+			why: "no owner", metadata: owned(`null`), push: provider.Push{Key: "app", Property: "a", Value: []byte("new"), Owner: "me"},
 			code: codes.FailedPrecondition, reason: pb.ReasonNotOwned,
 		},
 		{
-			why: "nobody's, adopted as it is: only the mark is written", metadata: owned(`{"team":"a"}`), changed: true,
+			why: "no owner, adopted unchanged: only the mark is written", metadata: owned(`{"team":"a"}`), changed: true,
 			push:   provider.Push{Key: "app", Property: "a", Value: []byte("1"), Owner: "me", Adopt: true},
 			writes: []map[string]any{{"custom_metadata": map[string]any{"team": "a", "managed-by": "external-secrets", "external-secrets-owner": "me"}}},
 		},
@@ -206,7 +206,7 @@ func TestPush(t *testing.T) {
 			code: codes.InvalidArgument, reason: pb.ReasonInvalidRequest,
 		},
 		{
-			why: "somebody writes all the time: it is tried again, and not for ever", metadata: owned(ours),
+			why: "another client writes continuously: the attempts are bounded", metadata: owned(ours),
 			push: provider.Push{Key: "app", Property: "a", Value: []byte("new"), Owner: "me"},
 			vault: func(v *vault) {
 				v.handle(appPath, func(w http.ResponseWriter, r *http.Request) {
@@ -269,8 +269,8 @@ func TestPush(t *testing.T) {
 	}
 }
 
-// A claim of a secret is its mark, which anybody can overwrite, and then its data,
-// of which one write wins: what the loser marked is not the loser's.
+// A new secret is claimed by its mark, which any client can overwrite, and then by
+// its data, of which one write wins: the loser's mark does not make it the owner.
 func TestClaims(t *testing.T) {
 	t.Parallel()
 
@@ -290,7 +290,7 @@ func TestClaims(t *testing.T) {
 		why    string
 		secret *kept
 		push   provider.Push
-		// at the request, for the first time, somebody else does this.
+		// At the first such request, another client does this.
 		at      string
 		do      func(*kept)
 		code    codes.Code
@@ -299,7 +299,7 @@ func TestClaims(t *testing.T) {
 		marks   map[string]any
 	}{
 		{
-			why: "a secret that somebody makes after it was marked is theirs, and loses the mark", secret: &kept{},
+			why: "a secret that another client creates after it was marked belongs to that client, and loses the mark", secret: &kept{},
 			at: putData, do: func(k *kept) { k.write(theirs, nil) },
 			code: codes.FailedPrecondition, data: theirs, marks: map[string]any{},
 		},
@@ -341,7 +341,7 @@ func TestClaims(t *testing.T) {
 			changed: true, data: pushed, marks: mine,
 		},
 		{
-			why: "what ESO v1 made keeps its mark, and is taken over at the next try", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
+			why: "a secret of ESO v1 keeps its mark, and is taken over at the next attempt", secret: &kept{version: 1, data: theirs, marks: map[string]any{ownership.ManagedTag: ownership.ManagedValue}},
 			at: putData, do: func(k *kept) { k.write(map[string]any{"a": "newer"}, nil) },
 			changed: true, data: pushed, marks: mine,
 		},
@@ -388,8 +388,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// Where the answer to the first write is lost, the next push finds its own, and
-// takes it for nobody else's.
+// If the answer to the first write is lost, the next push recognizes its own
+// secret.
 func TestClaimWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 
@@ -597,7 +597,7 @@ func TestDelete(t *testing.T) {
 		{why: "a property leaves the others", metadata: owned(ours), deletion: provider.Deletion{Key: "app", Property: "a", Owner: "me"}, changed: true, want: "PUT secret/data/app"},
 		{why: "a property that is not there", metadata: owned(ours), deletion: provider.Deletion{Key: "app", Property: "z", Owner: "me"}},
 		{why: "another owner's stays", metadata: owned(theirs), deletion: provider.Deletion{Key: "app", Owner: "me"}, code: codes.FailedPrecondition},
-		{why: "nobody's stays", metadata: owned(`null`), deletion: provider.Deletion{Key: "app", Owner: "me"}, code: codes.FailedPrecondition},
+		{why: "a secret without an owner stays", metadata: owned(`null`), deletion: provider.Deletion{Key: "app", Owner: "me"}, code: codes.FailedPrecondition},
 		{why: "what is absent is no error", deletion: provider.Deletion{Key: "none", Owner: "me"}},
 	} {
 		t.Run(c.why, func(t *testing.T) {

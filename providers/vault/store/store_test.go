@@ -113,7 +113,7 @@ func TestNotFoundIsProven(t *testing.T) {
 			engineStatus: 200, engine: `{"data":{"type":"kv","options":{"version":"1"}}}`, code: codes.FailedPrecondition, want: `the engine at "secret" is of version 1`,
 		},
 		{
-			why: "an engine that was made without options is of version 1", status: 404, body: `{"errors":[]}`,
+			why: "an engine without options is of version 1", status: 404, body: `{"errors":[]}`,
 			engineStatus: 200, engine: `{"data":{"type":"kv","options":null}}`, code: codes.FailedPrecondition, want: "is of version 1",
 		},
 		{
@@ -175,7 +175,7 @@ func TestRetries(t *testing.T) {
 		requests int
 	}{
 		{why: "a server that fails may do better the next time", status: http.StatusBadGateway, code: codes.Unavailable, requests: 3},
-		{why: "a throttled caller is told when to come again, and does not wait here", status: http.StatusTooManyRequests, code: codes.ResourceExhausted, after: 30 * time.Minute, requests: 1},
+		{why: "a throttled caller receives the retry delay, and does not wait here", status: http.StatusTooManyRequests, code: codes.ResourceExhausted, after: 30 * time.Minute, requests: 1},
 		{why: "a refusal stays one", status: http.StatusForbidden, code: codes.PermissionDenied, requests: 1},
 	} {
 		t.Run(c.why, func(t *testing.T) {

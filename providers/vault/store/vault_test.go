@@ -87,7 +87,7 @@ type vault struct {
 	renewable      bool
 }
 
-// newVault starts a server with a certificate that only it knows.
+// newVault starts a server with a certificate of its own authority.
 func newVault(t *testing.T, edit ...func(*tls.Config)) *vault {
 	t.Helper()
 
@@ -183,7 +183,7 @@ func (v *vault) handle(name string, answer http.HandlerFunc) {
 	v.answers[name] = answer
 }
 
-// refuse makes a path answer as Vault does to whom it does not let in.
+// refuse makes a path answer as Vault does without permission.
 func (v *vault) refuse(name string) {
 	v.answer(name, http.StatusForbidden, `{"errors":["2 errors occurred:\n\t* permission denied\n\t* invalid token\n\n"]}`)
 }
@@ -241,7 +241,7 @@ func (c *clock) pass(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// setup is a config and what a store is made with besides.
+// setup is a config and the other inputs of a store.
 type setup struct {
 	spec       v2alpha1.VaultSpec
 	references references

@@ -86,5 +86,5 @@ func conformsWebhook(t *testing.T, kit *conformance.Kit, fields string) {
 			"slow":            map[string]any{"config": kit.ConfigOf(t, "Webhook", ns, "slow"), "key": "app/db"},
 			"credentialFiles": []string{credential},
 		},
-	}, "read.metadata") // An API has none that the provider knows of.
+	}, "read.metadata") // The provider supports no metadata.
 }

@@ -72,7 +72,7 @@ func (a *webhookAPI) put(key, value string) {
 	a.versions[key] = append(a.versions[key], value)
 }
 
-// requests that were made with a method.
+// requests returns the number of requests with a method.
 func (a *webhookAPI) requests(method string) int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -83,8 +83,8 @@ func (a *webhookAPI) requests(method string) int {
 func (a *webhookAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !a.admits(r) {
 		w.WriteHeader(http.StatusUnauthorized)
-		// As some do: nobody may see it.
-		_, _ = io.WriteString(w, "no such token: "+r.Header.Get("Authorization")) //nolint:gosec // nobody looks at it in a browser
+		// Some APIs echo the credential, which must not be reported.
+		_, _ = io.WriteString(w, "no such token: "+r.Header.Get("Authorization")) //nolint:gosec // no browser renders it
 
 		return
 	}
@@ -118,7 +118,7 @@ func (a *webhookAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.answer(w, r, key, string(body))
 }
 
-// admits counts a request and tells whether its token is good.
+// admits counts a request and reports whether its token is valid.
 func (a *webhookAPI) admits(r *http.Request) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -280,8 +280,8 @@ spec:
 	})
 }
 
-// A credential that the API refuses is told without being shown, and looked up
-// again: what replaces it is used at once.
+// The condition reports that a credential was refused without showing it, and the
+// credential is read again: a new value is used at once.
 func TestWebhookCredentials(t *testing.T) {
 	t.Parallel()
 

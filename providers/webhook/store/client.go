@@ -162,7 +162,7 @@ func (c *client) refusal(call *call, response *http.Response) error {
 	case c.absent(status):
 		return nil
 	case status == http.StatusPartialContent:
-		return provider.Unavailable("%s: a part of what was asked for", answers)
+		return provider.Unavailable("%s: a partial answer", answers)
 	case status >= 200 && status < 300, status == http.StatusNotModified:
 		return nil
 	case status >= 300 && status < 400:
@@ -178,7 +178,7 @@ func (c *client) refusal(call *call, response *http.Response) error {
 	case writes && (status == http.StatusConflict || status == http.StatusPreconditionFailed):
 		return provider.NotOwned("%s: the secret is not this owner's, or was changed in between", answers)
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && after > 0:
-		return provider.Throttled(after, "%s: it is asked too often", answers)
+		return provider.Throttled(after, "%s: the API throttles the requests", answers)
 	case status >= 502 && status <= 504:
 		return &passingError{provider.Unavailable("%s", answers)}
 	case status >= 500:

@@ -36,18 +36,18 @@ func (e *egressPolicy) register(flags *flag.FlagSet) {
 
 		return nil
 	})
-	flags.BoolVar(&e.Proxy, "proxy-from-environment", false, "use the proxies that HTTP_PROXY, HTTPS_PROXY and NO_PROXY name; a proxy decides by itself what may be reached")
+	flags.BoolVar(&e.Proxy, "proxy-from-environment", false, "use the proxies of HTTP_PROXY, HTTPS_PROXY and NO_PROXY; --allow-network does not limit the destinations of a proxy")
 }
 
-// addressError is the error of an address that may not be reached. It does not
-// contain the address, which the author of a config must not learn from a name.
+// addressError is the error of an address that is not allowed. It does not contain
+// the address: the author of a config must not be able to resolve internal names.
 type addressError struct{ kind string }
 
 func (e *addressError) Error() string {
-	return "leads to " + e.kind + " address, which this provider does not connect to: whoever runs it allows networks by --allow-network"
+	return "leads to " + e.kind + " address, which this provider does not connect to: its flag --allow-network allows networks"
 }
 
-// check reports whether an address may be reached.
+// check reports whether an address is allowed.
 func (e *egressPolicy) check(address netip.Addr) error {
 	plain := address.Unmap().WithZone("")
 

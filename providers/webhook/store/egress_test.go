@@ -57,7 +57,7 @@ func TestAddresses(t *testing.T) {
 		{"100.64.0.1", "a carrier's private"},
 		{"100.127.255.255", "a carrier's private"},
 
-		// Services that tell a machine who it is.
+		// Metadata services of clouds.
 		{"169.254.169.254", "a link-local"},
 		{"fd00:ec2::254", "a private"},
 		{"fd20:ce::254", "a private"},
@@ -146,7 +146,7 @@ func TestNamesAreJudgedWhenDialled(t *testing.T) {
 	}
 
 	if strings.Contains(got.Err.Error(), "127.0.0.1") || strings.Contains(got.Err.Error(), "::1") {
-		t.Errorf("the error tells what the name is resolved to: %v", got.Err)
+		t.Errorf("the error contains the resolved address: %v", got.Err)
 	}
 
 	if diff := cmp.Diff([]string(nil), server.requests()); diff != "" {

@@ -160,7 +160,7 @@ func (n *ntlm) leave(transport *http.Transport) {
 	n.idle = append(n.idle, transport)
 }
 
-// CloseIdleConnections of the lanes that nobody uses.
+// CloseIdleConnections closes the connections of idle transports.
 func (n *ntlm) CloseIdleConnections() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,8 +181,8 @@ type lane struct {
 	err         error
 }
 
-// RoundTrip leaves nothing of a 401 on the connection: the library goes on with
-// the login before it has read that.
+// RoundTrip reads the body of a 401 from the connection: the library continues the
+// login without reading it.
 func (l *lane) RoundTrip(request *http.Request) (response *http.Response, err error) {
 	at := len(l.connections)
 	l.connections = append(l.connections, nil)

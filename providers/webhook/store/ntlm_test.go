@@ -33,8 +33,8 @@ import (
 	"github.com/external-secrets/eso/providers/webhook/api/v2alpha1"
 )
 
-// domain is a server that logs connections in by NTLM version 2, as [MS-NLMP]
-// has it, and forgets whoever mixes up the order.
+// domain is a server that authenticates connections by NTLM version 2, as in
+// [MS-NLMP], and resets a login whose messages are out of order.
 type domain struct {
 	*httptest.Server
 
@@ -97,7 +97,7 @@ func (d *domain) login(w http.ResponseWriter, r *http.Request) bool {
 
 	switch {
 	case scheme == "" && c.challenge != nil:
-		d.breaches.Add(1) // somebody else's request in the midst of a login
+		d.breaches.Add(1) // another request during a login
 		c.challenge = nil
 
 		return refuse(d.schemes...)
@@ -165,7 +165,7 @@ func wide(text string) []byte {
 	return b
 }
 
-// proven is the user whom a message proves, CORP\app; empty for one it does not.
+// proven returns the user that a message authenticates, as CORP\app; empty if it is invalid.
 func proven(message, challenge []byte) string {
 	part := func(at int) []byte {
 		if len(message) < at+8 {
@@ -290,7 +290,7 @@ func TestNTLM(t *testing.T) {
 	}
 }
 
-// What keeps a login from succeeding is told apart, and none of it tells the
+// The causes of a failed login are distinguished, and no error contains the
 // password.
 func TestNTLMThatFails(t *testing.T) {
 	answer := func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }
@@ -351,7 +351,7 @@ func TestNTLMConfigs(t *testing.T) {
 	}
 }
 
-// The time that an API has to answer does not begin before it is asked.
+// The timeout of a request does not include the wait for a connection.
 func TestNTLMWaitsForItsTurn(t *testing.T) {
 	server := newDomain(t, []string{"NTLM"}, func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(150 * time.Millisecond)

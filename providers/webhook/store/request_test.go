@@ -124,8 +124,8 @@ func FuzzURL(f *testing.F) {
 	})
 }
 
-// Whatever a template or a path is, it is refused or works: it does not crash,
-// nor run for ever.
+// Every template and path either is refused or works: it neither panics nor runs
+// forever.
 func FuzzConfig(f *testing.F) {
 	for _, shape := range shapes() {
 		f.Add(shape, "$.a[?(@.b == 'c')]..d", `{"a":[{"b":"c"}]}`)

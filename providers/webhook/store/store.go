@@ -361,7 +361,7 @@ func tlsOf(ctx context.Context, env provider.Environment, spec *v2alpha1.Webhook
 // Validate returns the warnings about the config. It sends no request: no key is
 // known.
 func (s *Store) Validate(context.Context) (provider.Validation, error) {
-	return provider.Validation{Unknown: true, Message: "only a read can tell whether the API accepts the requests", Warnings: s.warnings}, nil
+	return provider.Validation{Unknown: true, Message: "only a read shows whether the API accepts the requests", Warnings: s.warnings}, nil
 }
 
 // Close ends idle connections.
@@ -431,7 +431,7 @@ func (s *Store) Read(ctx context.Context, reads []provider.Read) []provider.Resu
 // reading returns the request that reads a secret.
 func (s *Store) reading(key, property, version string, metadata bool) (*call, error) {
 	if metadata {
-		return nil, provider.Unsupported("metadataPolicy: Fetch: an API has no metadata that the provider knows of")
+		return nil, provider.Unsupported("metadataPolicy: Fetch: the provider does not support metadata")
 	}
 
 	if version != "" && !s.read.uses[nameVersion] && !s.result.uses(nameVersion) {
@@ -490,7 +490,7 @@ func (s *Store) fetch(ctx context.Context, asked *asked) (fetched, error) {
 	case s.client.absent(got.status):
 		return fetched{}, provider.NotFound("%s answers %d: there is no such secret", call.shown, got.status)
 	case got.status == http.StatusNotModified && asked.etag == "":
-		return fetched{}, item(provider.Unavailable("%s answers 304 to who knows no revision", call.shown))
+		return fetched{}, item(provider.Unavailable("%s answers 304 to an unconditional request", call.shown))
 	case got.status == http.StatusNotModified:
 		return fetched{}, errNotModified
 	}

@@ -187,9 +187,9 @@ func TestRead(t *testing.T) {
 		{"even none", "", provider.Read{Key: "empty"}, "", ""},
 		{"a property is selected from the answer", "", provider.Read{Key: "db", Property: "data.user"}, "app", ""},
 		{"a path gives a text without quotes", "$.data.user", provider.Read{Key: "db"}, "app", ""},
-		{"a number as it is written", "$.data.big", provider.Read{Key: "db"}, "12345678901234567890", ""},
+		{"a number, unchanged", "$.data.big", provider.Read{Key: "db"}, "12345678901234567890", ""},
 		{"null is nothing", "$.data.none", provider.Read{Key: "db"}, "", ""},
-		{"an object as it stands", "$.data.nested", provider.Read{Key: "db"}, `{"b":1,"a":[1, 2]}`, ""},
+		{"an object, unchanged", "$.data.nested", provider.Read{Key: "db"}, `{"b":1,"a":[1, 2]}`, ""},
 		{"the property is selected from what the path gives", "$.data", provider.Read{Key: "db", Property: "nested.a.1"}, "2", ""},
 		{"a text that is JSON has properties too", "$.data.text", provider.Read{Key: "db", Property: "in"}, "side", ""},
 		{"brackets", `$['data']["user"]`, provider.Read{Key: "db"}, "app", ""},
@@ -223,7 +223,7 @@ func TestRead(t *testing.T) {
 		{"no such secret", "$.data", provider.Read{Key: "nothing"}, "", "NotFound NOT_FOUND"},
 		{"no such property", "$.data", provider.Read{Key: "db", Property: "nothing"}, "", "NotFound PROPERTY_NOT_FOUND"},
 		{"a version that the request cannot ask for", "", provider.Read{Key: "db", Version: "2"}, "", "InvalidArgument INVALID_REQUEST"},
-		{"metadata that nobody has", "", provider.Read{Key: "db", Metadata: true}, "", "Unimplemented UNSUPPORTED"},
+		{"metadata that does not exist", "", provider.Read{Key: "db", Metadata: true}, "", "Unimplemented UNSUPPORTED"},
 		{"a key that would leave its place", "", provider.Read{Key: ".."}, "", "InvalidArgument INVALID_REQUEST"},
 		{"a key that would leave it in an escape", "", provider.Read{Key: "../admin"}, "", "InvalidArgument INVALID_REQUEST"},
 	} {
@@ -518,7 +518,7 @@ func TestRetries(t *testing.T) {
 	}{
 		{"a read is repeated", read, "", 500, 2, 3, "OK"},
 		{"a connection that broke", read, "", 0, 2, 3, "OK"},
-		{"not for ever", read, "", 503, 9, 3, "Unavailable BACKEND_UNAVAILABLE"},
+		{"a bounded number of times", read, "", 503, 9, 3, "Unavailable BACKEND_UNAVAILABLE"},
 		{"not what will be the same", read, "", 403, 9, 1, "PermissionDenied ACCESS_DENIED"},
 		{"not where the API asks for less", read, "", 429, 9, 1, "ResourceExhausted THROTTLED"},
 		{"a write that does the same again", push, http.MethodPut, 502, 2, 4, "OK"},
@@ -538,7 +538,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// A caller that has given up is told so, and nobody waits for it.
+// A cancelled call returns the context's error at once.
 func TestGivesUpWithTheCaller(t *testing.T) {
 	begun, over := make(chan struct{}, 1), make(chan struct{})
 	server := serve(t, func(http.ResponseWriter, *http.Request) {
@@ -683,8 +683,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
-// What is wrong with a config is told before it is used, by field and line, and
-// without a value.
+// The error of an invalid config is reported before its first use, with field and
+// line, and without a value.
 func TestConfig(t *testing.T) {
 	good := func() v2alpha1.WebhookSpec {
 		return v2alpha1.WebhookSpec{
@@ -719,7 +719,7 @@ func TestConfig(t *testing.T) {
 		{"a variable, which could grow", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ $x := .remoteRef.key }}" }, "spec.body:1: variables"},
 		{"with, which makes the dot another", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ with .remoteRef }}{{ .key }}{{ end }}" }, "spec.body:1: a template has"},
 		{"a template in a template", func(s *v2alpha1.WebhookSpec) { s.Body = `{{ define "x" }}{{ template "x" }}{{ end }}` }, "spec.body:1: define"},
-		{"more calls than anybody needs", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.key" + strings.Repeat(" | quote", 300) + " }}" }, "spec.body:1: more than 64"},
+		{"too many calls", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.key" + strings.Repeat(" | quote", 300) + " }}" }, "spec.body:1: more than 64"},
 		{"everything at once", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ . }}" }, "spec.body:1: .: name a value"},
 		{"a value that is not known", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteref.key }}" }, "spec.body:1: .remoteref.key is not known here; known are .auth, .line, .remoteRef, .secrets, .token"},
 		{"a part that is not known", func(s *v2alpha1.WebhookSpec) { s.Body = "{{ .remoteRef.kye }}" }, "spec.body:1: .remoteRef.kye is not known"},

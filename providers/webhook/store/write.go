@@ -104,7 +104,7 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 	// whole secret.
 	part := push.Property != "" && !s.push.uses[nameProperty]
 	if part && s.perProperty() {
-		return false, provider.Unsupported("spec.push does not name .remoteRef.property, and what is read is single properties: nothing knows the whole secret")
+		return false, provider.Unsupported("spec.push does not name .remoteRef.property, and reads return single properties: the whole secret is unknown")
 	}
 
 	now, err := s.look(ctx, push.Key, push.Property)
@@ -113,12 +113,12 @@ func (s *Store) put(ctx context.Context, push provider.Push) (changed bool, err 
 	}
 
 	if now.unreadable && part {
-		return false, provider.Unsupported("the API does not read secrets, and spec.push does not name .remoteRef.property: nothing knows the rest of the secret")
+		return false, provider.Unsupported("the API does not read secrets, and spec.push does not name .remoteRef.property: the rest of the secret is unknown")
 	}
 
 	// The owner is in the response to a read, which the API does not support.
 	if now.unreadable && s.ownerHeader != "" {
-		return false, provider.Unsupported("the API does not read secrets, so that spec.ownerHeader cannot tell whose this one is: remove spec.ownerHeader, or let the API answer to reads")
+		return false, provider.Unsupported("the API does not read secrets, so that the secret's owner is unknown: remove spec.ownerHeader, or let the API answer reads")
 	}
 
 	there, same, err := s.compare(ctx, now, push)
@@ -216,7 +216,7 @@ func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, err
 	part := deletion.Property != "" && !s.remove.uses[nameProperty]
 
 	if part && s.perProperty() {
-		return false, provider.Unsupported("spec.delete does not name .remoteRef.property, and what is read is single properties: nothing knows the whole secret")
+		return false, provider.Unsupported("spec.delete does not name .remoteRef.property, and reads return single properties: the whole secret is unknown")
 	}
 
 	// Without other properties to preserve or a mark to check, no read is needed.
@@ -227,7 +227,7 @@ func (s *Store) take(ctx context.Context, deletion provider.Deletion) (bool, err
 		case err != nil:
 			return false, err
 		case now.unreadable:
-			return false, provider.Unsupported("the API does not read secrets: nothing knows what would be deleted")
+			return false, provider.Unsupported("the API does not read secrets: the object to delete is unknown")
 		case !now.found:
 			return false, nil
 		}

@@ -20,10 +20,10 @@ type keeper struct {
 	mu      sync.Mutex
 	secrets map[string]string
 	owners  map[string]string
-	// judges says that it refuses writes of others by itself, and tags that it
-	// tells revisions.
+	// judges means that it refuses other owners' writes itself, and tags that it
+	// returns revisions.
 	judges, tags bool
-	// blind says that it does not read.
+	// blind means that it does not support reads.
 	blind bool
 }
 
@@ -97,8 +97,8 @@ func TestPush(t *testing.T) {
 		setup func(*keeper, *v2alpha1.WebhookSpec)
 	}{
 		{"the API judges whose a secret is", func(k *keeper, _ *v2alpha1.WebhookSpec) { k.judges = true }},
-		{"the API tells whose a secret is", func(_ *keeper, s *v2alpha1.WebhookSpec) { s.OwnerHeader = "x-owner" }},
-		{"the API tells revisions too", func(k *keeper, s *v2alpha1.WebhookSpec) { k.tags, s.OwnerHeader = true, "X-Owner" }},
+		{"the API returns the owner", func(_ *keeper, s *v2alpha1.WebhookSpec) { s.OwnerHeader = "x-owner" }},
+		{"the API returns revisions too", func(k *keeper, s *v2alpha1.WebhookSpec) { k.tags, s.OwnerHeader = true, "X-Owner" }},
 	} {
 		t.Run(mode.why, func(t *testing.T) {
 			k := newKeeper()
@@ -131,7 +131,7 @@ func TestPush(t *testing.T) {
 				{"a property that is to stay", provider.Push{Key: "doc", Property: "a", Value: []byte("9"), IfNotExists: true}, false, "OK", `{"a":"1","b":2,"c":"3"}`, 0},
 				{"a property of a new secret", provider.Push{Key: "made", Property: "x", Value: []byte("1")}, true, "OK", `{"x":"1"}`, 1},
 				{"a property of what is no object", provider.Push{Key: "new", Property: "x", Value: []byte("1")}, false, "InvalidArgument INVALID_REQUEST", "two", 0},
-				{"settings that nobody knows", provider.Push{Key: "new", Value: []byte("x"), Settings: []byte(`{"a":1}`)}, false, "InvalidArgument INVALID_REQUEST", "two", 0},
+				{"unknown settings", provider.Push{Key: "new", Value: []byte("x"), Settings: []byte(`{"a":1}`)}, false, "InvalidArgument INVALID_REQUEST", "two", 0},
 			} {
 				if c.push.Owner == "" {
 					c.push.Owner = "me"
@@ -204,7 +204,7 @@ func TestDelete(t *testing.T) {
 		setup func(*keeper, *v2alpha1.WebhookSpec)
 	}{
 		{"the API judges whose a secret is", func(k *keeper, _ *v2alpha1.WebhookSpec) { k.judges = true }},
-		{"the API tells whose a secret is", func(_ *keeper, s *v2alpha1.WebhookSpec) { s.OwnerHeader = "X-Owner" }},
+		{"the API returns the owner", func(_ *keeper, s *v2alpha1.WebhookSpec) { s.OwnerHeader = "X-Owner" }},
 	} {
 		t.Run(mode.why, func(t *testing.T) {
 			k := newKeeper()
@@ -299,8 +299,8 @@ func TestAPIThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Where the header tells whose a secret is, an API that does not read leaves it
-// unknown: nothing is overwritten on a guess.
+// With ownerHeader, the owner is unknown if the API does not support reads: nothing
+// is overwritten.
 func TestOwnerOfWhatIsNotRead(t *testing.T) {
 	for _, status := range []int{http.StatusMethodNotAllowed, http.StatusNotImplemented} {
 		k := newKeeper()
@@ -379,11 +379,11 @@ func TestPropertiesOfTheAPI(t *testing.T) {
 	_, deleteErr := s.Delete(t.Context(), provider.Deletion{Key: "a", Property: "p", Owner: "me"})
 
 	if diff := cmp.Diff([]string{"Unimplemented UNSUPPORTED", "Unimplemented UNSUPPORTED"}, []string{code(pushErr), code(deleteErr)}); diff != "" {
-		t.Errorf("a part of a secret that nobody knows as a whole: %v, %v", pushErr, deleteErr)
+		t.Errorf("a property of a secret that cannot be read as a whole: %v, %v", pushErr, deleteErr)
 	}
 }
 
-// What a config does not have is told by the name of the field.
+// The error of an unsupported call contains the missing field.
 func TestUnsupported(t *testing.T) {
 	s := open(t, v2alpha1.WebhookSpec{URL: "https://api.example.com/{{ .remoteRef.key }}"})
 

@@ -148,7 +148,7 @@ func test(ctx context.Context, given arguments, args []string, file string, stdo
 	return kit.Run(ctx, target, options)
 }
 
-// write writes the reports that were asked for.
+// write writes the requested reports.
 func (given arguments) write(report kit.Report) error {
 	if given.asJSON != "" {
 		text, err := json.MarshalIndent(report, "", "  ")

@@ -87,13 +87,13 @@ func TestVerify(t *testing.T) {
 		{why: "one of another tenant", carried: []string{"Bearer other"}, want: "not in the namespace of the config"},
 		{why: "one that does not hold", carried: []string{"Bearer bad"}, want: "does not hold for audience"},
 		{why: "one for another audience", carried: []string{"Bearer elsewhere"}, want: `is for ["aws"]`},
-		{why: "one of an API server that knows no audiences", carried: []string{"Bearer unaware"}, want: "is for []"},
+		{why: "one of an API server without audiences", carried: []string{"Bearer unaware"}, want: "is for []"},
 		{why: "a person's", carried: []string{"Bearer person"}, want: `user "admin", which is no ServiceAccount`},
 		{why: "a person whose name begins like a ServiceAccount's", carried: []string{"Bearer sneaky"}, want: "which is no ServiceAccount"},
 		{why: "two tokens", carried: []string{"Bearer tenant", "Bearer operator"}, want: "carries 2 tokens"},
 		{why: "no bearer", carried: []string{"Basic dXNlcg=="}, want: "not Bearer and a token"},
 		{why: "a token without end", carried: []string{"Bearer " + strings.Repeat("x", maxTokenBytes+1)}, want: "at most 16384 bytes"},
-		{why: "a provider that does not know who it is", carried: []string{"Bearer tenant"}, unknown: true, want: "--token-audience"},
+		{why: "a provider without an audience", carried: []string{"Bearer tenant"}, unknown: true, want: "--token-audience"},
 		{why: "a provider that may not review", carried: []string{"Bearer tenant"}, err: forbidden, want: "external-secrets-provider-tokens"},
 		{why: "an API server that fails", carried: []string{"Bearer tenant"}, err: apierrors.NewInternalError(errors.New("token tenant")), want: "answers InternalError", code: codes.Unavailable},
 	} {
@@ -173,7 +173,7 @@ func TestVerdictsAreKept(t *testing.T) {
 		t.Errorf("%d reviews for two tokens", asked)
 	}
 
-	// Since then the ServiceAccount is gone, and another has come.
+	// The ServiceAccount was deleted and created again.
 	r.status = map[string]authenticationv1.TokenReviewStatus{"bad": user("system:serviceaccount:tenant:reader", audience)}
 	now = now.Add(badFor)
 

@@ -19,18 +19,18 @@ const maxTriedBatch = 10_000
 
 func batchTests() []Test {
 	return []Test{
-		{ID: "batch.ids-are-echoed", Why: "The operator puts answers to questions by id: an id that it did not give fails the sync.", Needs: reads(FixtureValue), Run: idsAreEchoed},
-		{ID: "batch.order-does-not-matter", Why: "Reads of one batch have nothing to do with each other.", Needs: reads(FixtureTwoSecrets), Run: orderDoesNotMatter},
-		{ID: "batch.same-secret-twice", Why: "Two properties of one secret are two questions, and want two answers.", Needs: reads(FixtureValue), Run: sameSecretTwice},
-		{ID: "batch.one-failure-is-alone", Why: "One missing key must not keep the others from their target.", Needs: reads(FixtureValue, FixtureMissingKey), Run: oneFailureIsAlone},
-		{ID: "batch.ids-are-unique", Why: "Of two answers with one id nobody knows which is whose.", Needs: reads(FixtureValue), Run: idsAreUnique},
-		{ID: "batch.ids-are-needed", Why: "Likewise for none.", Needs: reads(FixtureValue), Run: idsAreNeeded},
-		{ID: "batch.of-the-largest-size", Why: "The limit that a provider names is what it serves.", Needs: reads(FixtureValue), Run: largestBatch},
-		{ID: "batch.over-the-limit-is-refused", Why: "A caller that is told TOO_LARGE sends less; one that gets half of the answers deletes the other half.", Needs: reads(FixtureValue), Run: batchOverTheLimit},
+		{ID: "batch.ids-are-echoed", Why: "The operator assigns results to reads by id: an unknown id fails the sync.", Needs: reads(FixtureValue), Run: idsAreEchoed},
+		{ID: "batch.order-does-not-matter", Why: "The reads of a batch are independent of each other.", Needs: reads(FixtureTwoSecrets), Run: orderDoesNotMatter},
+		{ID: "batch.same-secret-twice", Why: "Two properties of one secret are two reads and need two results.", Needs: reads(FixtureValue), Run: sameSecretTwice},
+		{ID: "batch.one-failure-is-alone", Why: "A missing key must not prevent the other reads of the batch from reaching their target.", Needs: reads(FixtureValue, FixtureMissingKey), Run: oneFailureIsAlone},
+		{ID: "batch.ids-are-unique", Why: "Two results with the same id cannot be assigned to their reads.", Needs: reads(FixtureValue), Run: idsAreUnique},
+		{ID: "batch.ids-are-needed", Why: "A result without an id cannot be assigned to its read.", Needs: reads(FixtureValue), Run: idsAreNeeded},
+		{ID: "batch.of-the-largest-size", Why: "A provider must serve batches up to the limit that it reports.", Needs: reads(FixtureValue), Run: largestBatch},
+		{ID: "batch.over-the-limit-is-refused", Why: "A caller that receives TOO_LARGE sends smaller batches; a caller that receives a partial answer deletes the missing secrets.", Needs: reads(FixtureValue), Run: batchOverTheLimit},
 	}
 }
 
-// ask performs a batch and gives the results as they come.
+// ask performs a batch and returns the results unchanged.
 func (t *T) ask(ctx context.Context, reads ...*pb.SecretRead) []*pb.SecretResult {
 	response, err := t.store().GetSecrets(ctx, &pb.GetSecretsRequest{Context: t.call(), Reads: reads})
 	t.must(fmt.Sprintf("a batch of %d reads", len(reads)), err)
@@ -38,7 +38,7 @@ func (t *T) ask(ctx context.Context, reads ...*pb.SecretRead) []*pb.SecretResult
 	return response.GetResults()
 }
 
-// answered checks that each read has one result, and no read that is none has.
+// answered checks that each read has one result, and that no other result exists.
 func (t *T) answered(reads []*pb.SecretRead, results []*pb.SecretResult) {
 	if len(results) != len(reads) {
 		t.Errorf("a batch of %d reads: it was answered with %d results", len(reads), len(results))
@@ -190,10 +190,10 @@ func batchOverTheLimit(ctx context.Context, t *T) {
 
 func revisionTests() []Test {
 	return []Test{
-		{ID: "revision.known", Why: "What has not changed need not travel, and must not look changed.", Needs: reads(FixtureValue), Run: knownRevision},
-		{ID: "revision.unknown", Why: "NOT_MODIFIED to a revision that is not the current one keeps an old value in the target for ever.", Needs: reads(FixtureValue), Run: unknownRevision},
+		{ID: "revision.known", Why: "An unchanged secret need not be transferred again and must not appear to have changed.", Needs: reads(FixtureValue), Run: knownRevision},
+		{ID: "revision.unknown", Why: "NOT_MODIFIED for a revision that is not the current one keeps an outdated value in the target.", Needs: reads(FixtureValue), Run: unknownRevision},
 		{
-			ID: "revision.changes-with-the-value", Why: "Equal revisions mean equal answers.", Run: changedRevision,
+			ID: "revision.changes-with-the-value", Why: "Equal revisions mean equal values.", Run: changedRevision,
 			Needs: Needs{Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ, pb.Capability_CAPABILITY_PUSH}, Writes: true, Fixtures: []Fixture{FixtureWrite}},
 		},
 	}

@@ -15,14 +15,14 @@ func contextTests() []Test {
 	read := Needs{Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ}}
 
 	return []Test{
-		{ID: "context.store-stays-in-its-namespace", Why: "Otherwise a namespace's users read what another namespace's credentials open.", Needs: Needs{Store: true}, Run: storeStays},
-		{ID: "context.cluster-store-authenticates-where-it-may", Why: "A ClusterSecretStore uses its config's credentials or its user's, and nobody else's.", Needs: Needs{Store: true}, Run: clusterStoreStays},
-		{ID: "context.is-complete", Why: "Whatever a provider keeps it keys by the context: a part that is missing makes two callers one.", Needs: Needs{Store: true}, Run: contextIsComplete},
-		{ID: "context.store-kind-is-known", Why: "Which namespaces may stand together depends on the kind.", Needs: Needs{Store: true}, Run: storeKindIsKnown},
-		{ID: "context.use-is-on-behalf-of-a-namespace", Why: "Only a validation is on nobody's behalf.", Needs: read, Run: useIsOnBehalf},
-		{ID: "context.config-uid-is-checked", Why: "A config that was deleted and made again is another one.", Needs: read, Run: uidIsChecked},
-		{ID: "context.config-generation-is-awaited", Why: "A provider that does not see the latest config yet must not answer by an older one.", Needs: read, Run: generationIsAwaited},
-		{ID: "context.config-kind-is-known", Why: "A kind that is not served has no secrets, and NOT_FOUND would say that they are gone.", Needs: read, Run: kindIsKnown},
+		{ID: "context.store-stays-in-its-namespace", Why: "Otherwise the users of one namespace could read secrets with the credentials of another namespace.", Needs: Needs{Store: true}, Run: storeStays},
+		{ID: "context.cluster-store-authenticates-where-it-may", Why: "A ClusterSecretStore uses the credentials of its config's namespace or of the consuming namespace, and no others.", Needs: Needs{Store: true}, Run: clusterStoreStays},
+		{ID: "context.is-complete", Why: "Providers use the call context as a cache key: a missing part would mix up two callers.", Needs: Needs{Store: true}, Run: contextIsComplete},
+		{ID: "context.store-kind-is-known", Why: "The store kind determines which combinations of namespaces are allowed.", Needs: Needs{Store: true}, Run: storeKindIsKnown},
+		{ID: "context.use-is-on-behalf-of-a-namespace", Why: "Only Validate may omit the source namespace.", Needs: read, Run: useIsOnBehalf},
+		{ID: "context.config-uid-is-checked", Why: "A config that was deleted and created again is a different object.", Needs: read, Run: uidIsChecked},
+		{ID: "context.config-generation-is-awaited", Why: "A provider whose cache does not contain the requested generation yet must not use an older one.", Needs: read, Run: generationIsAwaited},
+		{ID: "context.config-kind-is-known", Why: "An unsupported kind must not result in NOT_FOUND, which means that the secret does not exist.", Needs: read, Run: kindIsKnown},
 	}
 }
 
@@ -119,7 +119,7 @@ func storeKindIsKnown(ctx context.Context, t *T) {
 
 func useIsOnBehalf(ctx context.Context, t *T) {
 	err := t.attempt(ctx, pb.Capability_CAPABILITY_READ, t.with(func(c *pb.CallContext) { c.SourceNamespace = "" }))
-	t.refused("a read on nobody's behalf", err, codes.InvalidArgument)
+	t.refused("a read without a source namespace", err, codes.InvalidArgument)
 }
 
 func uidIsChecked(ctx context.Context, t *T) {
@@ -140,7 +140,7 @@ func kindIsKnown(ctx context.Context, t *T) {
 
 func validateTests() []Test {
 	return []Test{
-		{ID: "validate.valid", Why: "A store is ready when its config is valid.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
+		{ID: "validate.valid", Why: "A store becomes ready when its config is valid.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			answer, err := t.validate(ctx, func(*pb.CallContext) {})
 			t.must("Validate of the target's config", err)
 
@@ -148,7 +148,7 @@ func validateTests() []Test {
 				t.Errorf("Validate of the target's config: the verdict is %s", verdict)
 			}
 		}},
-		{ID: "validate.repeated", Why: "Validation has no effect.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
+		{ID: "validate.repeated", Why: "Validate is idempotent.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			first, err := t.validate(ctx, func(*pb.CallContext) {})
 			t.must("Validate", err)
 
@@ -160,14 +160,14 @@ func validateTests() []Test {
 			}
 		}},
 		{
-			ID: "validate.invalid", Why: "Who made a mistake in a config is told which.", Needs: Needs{Store: true, Fixtures: []Fixture{FixtureInvalidConfig}},
+			ID: "validate.invalid", Why: "The message must describe what is wrong with the config.", Needs: Needs{Store: true, Fixtures: []Fixture{FixtureInvalidConfig}},
 			Run: func(ctx context.Context, t *T) {
 				answer, err := t.validate(ctx, func(c *pb.CallContext) { c.Config = t.target().Fixtures.InvalidConfig.wire() })
 				t.must("Validate of fixtures.invalidConfig", err)
 				t.invalid("Validate of fixtures.invalidConfig", answer)
 			},
 		},
-		{ID: "validate.config-that-does-not-exist", Why: "A store whose config is gone is not ready.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
+		{ID: "validate.config-that-does-not-exist", Why: "A store whose config does not exist is not ready.", Needs: Needs{Store: true}, Run: func(ctx context.Context, t *T) {
 			const what = "Validate of a config that does not exist"
 
 			answer, err := t.validate(ctx, func(c *pb.CallContext) {

@@ -17,12 +17,12 @@ import (
 // errorTests look at what all other tests have seen, so they come last.
 func errorTests() []Test {
 	return []Test{
-		{ID: "errors.codes-are-canonical", Why: "What is done about an error depends on its code.", Run: codesAreCanonical},
-		{ID: "errors.have-info", Why: "An error that says neither why nor what it concerns is taken for one of the transport, and proves nothing.", Run: errorsHaveInfo},
-		{ID: "errors.of-reads-have-a-reason", Why: "Machines decide by the reason, people by the message.", Run: itemsHaveAReason},
-		{ID: "errors.hold-no-value", Why: "Errors end in conditions, events and logs, where everybody reads them.", Run: noValueInErrors},
-		{ID: "errors.output-holds-no-value", Why: "Logs are kept by others, for longer.", Needs: Needs{Command: true}, Run: noValueInOutput},
-		{ID: "wire.answers-keep-the-limit", Why: "What is larger is not received: the sync fails, and nobody is told which secret it was.", Run: answersKeepTheLimit},
+		{ID: "errors.codes-are-canonical", Why: "The operator handles an error by its code.", Run: codesAreCanonical},
+		{ID: "errors.have-info", Why: "An error without ErrorInfo is treated as a transport error and is no evidence about the secret.", Run: errorsHaveInfo},
+		{ID: "errors.of-reads-have-a-reason", Why: "Programs evaluate the reason, users read the message.", Run: itemsHaveAReason},
+		{ID: "errors.hold-no-value", Why: "Errors appear in conditions, events and logs, which many users can read.", Run: noValueInErrors},
+		{ID: "errors.output-holds-no-value", Why: "Logs are often stored outside the cluster and kept for a long time.", Needs: Needs{Command: true}, Run: noValueInOutput},
+		{ID: "wire.answers-keep-the-limit", Why: "The operator cannot receive a larger message: the sync fails without naming the secret.", Run: answersKeepTheLimit},
 	}
 }
 
@@ -127,13 +127,13 @@ func noValueInErrors(_ context.Context, t *T) {
 	}
 
 	for _, place := range places {
-		t.Errorf("a value or a credential stands in %s", place)
+		t.Errorf("%s contains a value or a credential", place)
 	}
 }
 
 func noValueInOutput(_ context.Context, t *T) {
 	if t.run.record.holds(t.run.process.output.String()) {
-		t.Errorf("a value or a credential stands in what the provider prints")
+		t.Errorf("the provider's output contains a value or a credential")
 	}
 }
 

@@ -25,15 +25,15 @@ func finds(fixtures ...Fixture) Needs {
 
 func findTests() []Test {
 	return []Test{
-		{ID: "find.all-that-matches", Why: "What a find leaves out looks like secrets that are gone.", Needs: finds(FixtureFind), Run: findAll},
-		{ID: "find.each-once", Why: "Of two answers with one key either may end in the target: the operator refuses both.", Needs: finds(FixtureFind), Run: findOnce},
-		{ID: "find.values", Why: "A find is read as it comes, and not once more by key.", Needs: finds(FixtureFind, FixtureValue), Run: findValues},
+		{ID: "find.all-that-matches", Why: "A secret that is missing from the result appears to have been deleted.", Needs: finds(FixtureFind), Run: findAll},
+		{ID: "find.each-once", Why: "With two results for one key, the value in the target would be arbitrary: the operator rejects both.", Needs: finds(FixtureFind), Run: findOnce},
+		{ID: "find.values", Why: "The operator uses the values of a find as they are and does not read them again by key.", Needs: finds(FixtureFind, FixtureValue), Run: findValues},
 		{ID: "find.name-regexp", Why: "The expression narrows the search that path and tags define.", Needs: finds(FixtureFind), Run: findRegexp},
-		{ID: "find.nothing", Why: "That nothing matches is an answer, and no error.", Needs: finds(), Run: findNothing},
-		{ID: "find.regexp-is-checked", Why: "A mistake in an expression must not look like a backend without secrets.", Needs: finds(), Run: findBadRegexp},
-		{ID: "find.of-the-largest-size", Why: "As many as max_results are still an answer.", Needs: finds(FixtureFind), Run: findLargest},
-		{ID: "find.over-max-results-is-refused", Why: "A cut answer looks like secrets that are gone.", Needs: finds(FixtureFindTwo), Run: findOver},
-		{ID: "find.can-be-cancelled", Why: "Whoever has seen enough goes away, and the provider serves on.", Needs: finds(FixtureFind), Run: findCancelled},
+		{ID: "find.nothing", Why: "An empty result is valid and not an error.", Needs: finds(), Run: findNothing},
+		{ID: "find.regexp-is-checked", Why: "An invalid expression must not look like a backend without secrets.", Needs: finds(), Run: findBadRegexp},
+		{ID: "find.of-the-largest-size", Why: "A result with exactly max_results secrets is not too large.", Needs: finds(FixtureFind), Run: findLargest},
+		{ID: "find.over-max-results-is-refused", Why: "A secret that is missing from a truncated result appears to have been deleted.", Needs: finds(FixtureFindTwo), Run: findOver},
+		{ID: "find.can-be-cancelled", Why: "A caller may cancel a find early, and the provider must keep serving.", Needs: finds(FixtureFind), Run: findCancelled},
 	}
 }
 
@@ -234,19 +234,19 @@ func findCancelled(ctx context.Context, t *T) {
 	t.same("fixtures.find[0] after twenty that were cancelled", found, search.Keys)
 }
 
-// watchTests are those of changes that are told.
+// watchTests test the notifications of changes.
 func watchTests() []Test {
 	watch := []pb.Capability{pb.Capability_CAPABILITY_WATCH}
 
 	return []Test{
-		{ID: "watch.says-that-it-stands", Why: "What changes before the first answer is missed, and its caller must know from when on it is not.", Needs: Needs{Capabilities: watch}, Run: func(ctx context.Context, t *T) {
+		{ID: "watch.is-established", Why: "Changes before the first answer are lost, so the caller must know when the watch is established.", Needs: Needs{Capabilities: watch}, Run: func(ctx context.Context, t *T) {
 			_, first := t.watch(ctx)
 			if len(first.GetKeys()) > 0 {
 				t.Errorf("Watch: its first answer names %d keys, and should name none", len(first.GetKeys()))
 			}
 		}},
 		{
-			ID: "watch.tells-of-changes", Why: "A change that is not told of is seen an interval later.",
+			ID: "watch.reports-changes", Why: "A change that is not reported is only seen after the refresh interval.",
 			Needs: Needs{Capabilities: append(watch, pb.Capability_CAPABILITY_PUSH), Writes: true, Fixtures: []Fixture{FixtureWrite}},
 			Run: func(ctx context.Context, t *T) {
 				ctx, end := context.WithCancel(ctx)

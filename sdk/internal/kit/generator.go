@@ -22,30 +22,30 @@ func generatorTests() []Test {
 	both := needs(pb.Capability_CAPABILITY_GENERATE, pb.Capability_CAPABILITY_CLEANUP)
 
 	return []Test{
-		{ID: "generate.answers", Why: "A credential has keys, each once, and they become those of a target.", Needs: generate, Run: generateAnswers},
-		{ID: "generate.repeated-makes-one", Why: "An answer may be lost: the second call must not make a credential that nobody revokes.", Needs: generate, Run: generateRepeated},
-		{ID: "generate.another-key-makes-another", Why: "Two intents share no credential: revoking one would take the other along.", Needs: generate, Run: generateAnother},
-		{ID: "generate.state-holds-no-value", Why: "The state is recorded in the cluster, where values do not belong.", Needs: generate, Run: stateHoldsNoValue},
-		{ID: "generate.idempotency-key-is-needed", Why: "Without it each repetition makes another credential.", Needs: generate, Run: generateKey},
-		{ID: "cleanup.revokes", Why: "What was made is revoked by its state.", Needs: both, Run: func(ctx context.Context, t *T) {
+		{ID: "generate.answers", Why: "A generated credential has at least one key, and each key occurs once.", Needs: generate, Run: generateAnswers},
+		{ID: "generate.repeated-makes-one", Why: "An answer may be lost: the repeated call must not create a second credential that is never revoked.", Needs: generate, Run: generateRepeated},
+		{ID: "generate.another-key-makes-another", Why: "Two idempotency keys must not share a credential: revoking one would revoke the other.", Needs: generate, Run: generateAnother},
+		{ID: "generate.state-holds-no-value", Why: "The state is stored in the cluster and must not contain secret values.", Needs: generate, Run: stateHoldsNoValue},
+		{ID: "generate.idempotency-key-is-needed", Why: "Without the key each repetition would create another credential.", Needs: generate, Run: generateKey},
+		{ID: "cleanup.revokes", Why: "A credential is revoked by its state.", Needs: both, Run: func(ctx context.Context, t *T) {
 			key, made := t.generate(ctx)
 			t.cleanup(ctx, "Cleanup", t.cleaning(key, made.GetState()))
 		}},
-		{ID: "cleanup.repeated-is-no-error", Why: "That the credential is gone already is what was wanted.", Needs: both, Run: func(ctx context.Context, t *T) {
+		{ID: "cleanup.repeated-is-no-error", Why: "A credential that is already revoked is the desired result.", Needs: both, Run: func(ctx context.Context, t *T) {
 			key, made := t.generate(ctx)
 			t.cleanup(ctx, "Cleanup", t.cleaning(key, made.GetState()))
 			t.cleanup(ctx, "Cleanup once more", t.cleaning(key, made.GetState()))
 		}},
-		{ID: "cleanup.without-state", Why: "The answer of a Generate may have been lost, and what it made is revoked by its key.", Needs: both, Run: func(ctx context.Context, t *T) {
+		{ID: "cleanup.without-state", Why: "The answer of Generate may have been lost: the credential is then revoked by its idempotency key.", Needs: both, Run: func(ctx context.Context, t *T) {
 			key, _ := t.generate(ctx)
 			t.cleanup(ctx, "Cleanup without the state", t.cleaning(key, nil))
 			t.cleanup(ctx, "Cleanup of what was never made", t.cleaning(t.key("never"), nil))
 		}},
-		{ID: "cleanup.without-config", Why: "Configs are deleted before what was made with them is revoked.", Needs: both, Run: func(ctx context.Context, t *T) {
+		{ID: "cleanup.without-config", Why: "A config may be deleted before the credentials that were generated with it are revoked.", Needs: both, Run: func(ctx context.Context, t *T) {
 			key, made := t.generate(ctx)
 			request := t.cleaning(key, made.GetState())
 			request.Context.Config.Name, request.Context.Config.Uid = "conformance-is-gone", "conformance-is-gone"
-			t.cleanup(ctx, "Cleanup with a config that is gone", request)
+			t.cleanup(ctx, "Cleanup with a config that was deleted", request)
 		}},
 	}
 }
@@ -130,7 +130,7 @@ func generateRepeated(ctx context.Context, t *T) {
 	slices.SortFunc(again.GetEntries(), sorted)
 
 	if !slices.EqualFunc(made.GetEntries(), again.GetEntries(), func(a, b *pb.SecretEntry) bool { return proto.Equal(a, b) }) {
-		t.Errorf("Generate once more with the same idempotency key: it made another credential, and did not fail with ABORTED")
+		t.Errorf("Generate once more with the same idempotency key: it created another credential, and did not fail with ABORTED")
 	}
 }
 

@@ -14,16 +14,16 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// minMessage is the least that a provider must take and send: a Kubernetes
-// Secret holds 1 MiB.
+// minMessage is the size that a provider must at least accept and send: a
+// Kubernetes Secret holds 1 MiB.
 const minMessage = 1 << 20
 
 func identityTests() []Test {
 	return []Test{
-		{ID: "identity.info-is-well-formed", Why: "The operator refuses a provider that does not say who it is and what it serves.", Run: infoIsWellFormed},
-		{ID: "identity.kinds-are-well-formed", Why: "A kind that is named twice, or whose capabilities are not its service's, cannot be routed.", Run: kindsAreWellFormed},
-		{ID: "identity.limits-are-usable", Why: "A limit below what one Secret holds makes secrets unreadable.", Run: limitsAreUsable},
-		{ID: "identity.info-is-stable", Why: "The operator asks once and plans its calls by the answer for the life of the process.", Run: infoIsStable},
+		{ID: "identity.info-is-well-formed", Why: "The operator rejects a provider that does not report its name, version and kinds.", Run: infoIsWellFormed},
+		{ID: "identity.kinds-are-well-formed", Why: "A kind that is listed twice, or whose capabilities belong to another service, cannot be routed.", Run: kindsAreWellFormed},
+		{ID: "identity.limits-are-usable", Why: "A limit below the size of a Secret makes large secrets unreadable.", Run: limitsAreUsable},
+		{ID: "identity.info-is-stable", Why: "The operator calls GetInfo once per connection and relies on the answer.", Run: infoIsStable},
 	}
 }
 
@@ -112,18 +112,18 @@ func writes(capability pb.Capability) bool {
 	return capability == pb.Capability_CAPABILITY_PUSH || capability == pb.Capability_CAPABILITY_DELETE || generates(capability)
 }
 
-// claimTests hold each capability to what GetInfo says of it.
+// claimTests check each capability against the answer of GetInfo.
 func claimTests() []Test {
 	var tests []Test
 
 	for _, capability := range capabilities() {
 		tests = append(tests,
 			Test{
-				ID: "claims." + lower(capability) + "-is-served", Why: "What is claimed is relied on: a store with it is shown as ready.",
+				ID: "claims." + lower(capability) + "-is-served", Why: "The operator relies on a claimed capability and lists it in the status of stores.",
 				Needs: Needs{Capabilities: []pb.Capability{capability}, Writes: writes(capability)},
 				Run: func(ctx context.Context, t *T) {
-					// A call that asks for nothing sensible: any answer but this
-					// one shows that somebody is there.
+					// The call is invalid on purpose: any status but UNIMPLEMENTED
+					// shows that the method is implemented.
 					if err := t.attempt(ctx, capability, t.with(func(c *pb.CallContext) { c.Store = nil })); status.Code(err) == codes.Unimplemented {
 						t.run.broken[capability] = true
 						t.Errorf("the kind claims %s, and its call fails with UNIMPLEMENTED", short(capability))
@@ -131,7 +131,7 @@ func claimTests() []Test {
 				},
 			},
 			Test{
-				ID: "claims." + lower(capability) + "-unclaimed-is-unimplemented", Why: "What is not claimed is never called, so that nobody sees whether it works.",
+				ID: "claims." + lower(capability) + "-unclaimed-is-unimplemented", Why: "The operator never calls a capability that is not claimed, so claiming it must be deliberate.",
 				Needs: Needs{Writes: writes(capability)},
 				Run: func(ctx context.Context, t *T) {
 					if t.claims(capability) {
@@ -146,10 +146,10 @@ func claimTests() []Test {
 	const watch = pb.Capability_CAPABILITY_WATCH
 
 	return append(tests, Test{
-		ID: "claims.watch-absent-is-unimplemented", Why: "A backend that tells of no changes is read by the interval; with any other code the operator would try to watch it again and again.",
+		ID: "claims.watch-absent-is-unimplemented", Why: "UNIMPLEMENTED makes the operator fall back to the refresh interval; with any other code it would retry the watch.",
 		Needs: Needs{Absent: watch},
 		Run: func(ctx context.Context, t *T) {
-			const what = "Watch of a store that lacks it"
+			const what = "Watch of a store without it"
 
 			err := t.attempt(ctx, watch, t.call())
 			t.refused(what, err, codes.Unimplemented)
@@ -158,8 +158,8 @@ func claimTests() []Test {
 	})
 }
 
-// attempt makes a call of a capability that harms nobody: reads and deletes of
-// what is not there, a push below the prefix.
+// attempt makes a call of a capability without side effects on existing secrets:
+// it reads and deletes secrets that do not exist, and pushes below the prefix.
 func (t *T) attempt(ctx context.Context, capability pb.Capability, call *pb.CallContext) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -199,12 +199,12 @@ func (t *T) attempt(ctx context.Context, capability pb.Capability, call *pb.Call
 
 func healthTests() []Test {
 	return []Test{
-		{ID: "health.status-is-told", Why: "The operator shows a provider's state, and its reason, where users look for it.", Run: statusIsTold},
-		{ID: "health.is-served", Why: "Kubelets and balancers ask grpc.health.v1 whether to send calls.", Run: healthIsServed},
+		{ID: "health.status-is-reported", Why: "The operator shows a provider's state and its reason in the status of the SecretProvider.", Run: statusIsReported},
+		{ID: "health.is-served", Why: "Kubelets and load balancers call grpc.health.v1 to check readiness.", Run: healthIsServed},
 	}
 }
 
-func statusIsTold(ctx context.Context, t *T) {
+func statusIsReported(ctx context.Context, t *T) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 

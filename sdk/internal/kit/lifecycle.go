@@ -29,22 +29,22 @@ func lifecycleTests() []Test {
 	slow := Needs{Command: true, Capabilities: []pb.Capability{pb.Capability_CAPABILITY_READ}, Fixtures: []Fixture{FixtureSlow}}
 
 	return []Test{
-		{ID: "lifecycle.health-says-so-first", Why: "Balancers look elsewhere before calls fail.", Needs: started, Run: func(_ context.Context, t *T) {
+		{ID: "lifecycle.health-says-so-first", Why: "Load balancers must remove the provider before calls fail.", Needs: started, Run: func(_ context.Context, t *T) {
 			if !t.run.ending().notServing {
 				t.Errorf("after SIGTERM: health did not say NOT_SERVING before the connection was closed")
 			}
 		}},
-		{ID: "lifecycle.calls-in-flight-end", Why: "An update of a provider fails no sync.", Needs: slow, Run: func(_ context.Context, t *T) {
+		{ID: "lifecycle.calls-in-flight-end", Why: "Updating a provider must not fail a sync.", Needs: slow, Run: func(_ context.Context, t *T) {
 			if err := t.run.ending().inFlight; err != nil {
 				t.Errorf("after SIGTERM: the call in flight failed with %s", described(err))
 			}
 		}},
-		{ID: "lifecycle.new-calls-are-refused", Why: "A provider that goes on taking calls never ends, and is killed in the middle of one.", Needs: slow, Run: func(_ context.Context, t *T) {
+		{ID: "lifecycle.new-calls-are-refused", Why: "A provider that keeps accepting calls never exits and is killed during one.", Needs: slow, Run: func(_ context.Context, t *T) {
 			if !t.run.ending().closed {
 				t.Errorf("after SIGTERM: new calls were taken as long as the call in flight lasted")
 			}
 		}},
-		{ID: "lifecycle.exits-with-status-0", Why: "What ends in order is not restarted as a crash.", Needs: started, Run: func(_ context.Context, t *T) {
+		{ID: "lifecycle.exits-with-status-0", Why: "A regular shutdown must not look like a crash.", Needs: started, Run: func(_ context.Context, t *T) {
 			switch seen := t.run.ending(); {
 			case !seen.byItself:
 				t.Errorf("after SIGTERM: it had not ended after %s, and was killed", seen.took.Round(time.Second))

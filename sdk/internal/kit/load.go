@@ -29,7 +29,7 @@ const (
 func wireTests() []Test {
 	return []Test{
 		{ID: "wire.unknown-fields-are-ignored", Why: "A newer operator sends fields that this provider does not know.", Needs: reads(FixtureValue), Run: unknownFields},
-		{ID: "wire.large-request-is-refused", Why: "Memory is bounded whatever a caller sends, and the provider serves on.", Run: largeRequest},
+		{ID: "wire.large-request-is-refused", Why: "A large request must not exhaust the provider's memory or stop it.", Run: largeRequest},
 	}
 }
 
@@ -75,7 +75,7 @@ func largeRequest(ctx context.Context, t *T) {
 	about := &pb.GetInfoRequest{}
 	padded(about, int(limit))
 
-	// gRPC itself may refuse it, and says so in its own words.
+	// gRPC itself may refuse it with another code.
 	_, err := pb.NewProviderInfoClient(t.run.conn).GetInfo(exempt(ctx), about)
 	t.refused(fmt.Sprintf("a request of more than limits.max_message_bytes, which is %d", limit), err, codes.ResourceExhausted, codes.InvalidArgument, codes.OutOfRange)
 
@@ -88,9 +88,9 @@ func loadTests() []Test {
 	slow := reads(FixtureSlow)
 
 	return []Test{
-		{ID: "concurrency.parallel-batches", Why: "The operator has many calls in flight: none sees another's answer.", Needs: reads(FixtureValue), Run: parallelBatches},
-		{ID: "deadline.slow-call-ends", Why: "A call that its caller has given up must not hold a connection, a login and memory.", Needs: slow, Run: slowCallEnds},
-		{ID: "cancel.provider-serves-on", Why: "Callers go away in the middle of a call.", Needs: slow, Run: cancelled},
+		{ID: "concurrency.parallel-batches", Why: "The operator sends many calls concurrently: none may receive another call's answer.", Needs: reads(FixtureValue), Run: parallelBatches},
+		{ID: "deadline.slow-call-ends", Why: "A call after its deadline must not keep a connection, a login and memory.", Needs: slow, Run: slowCallEnds},
+		{ID: "cancel.provider-serves-on", Why: "Callers may cancel a call at any time.", Needs: slow, Run: cancelled},
 	}
 }
 
@@ -106,7 +106,7 @@ func parallelBatches(ctx context.Context, t *T) {
 	secrets := t.target().values()
 
 	for caller := range callers {
-		// Contexts are made here: T is for one goroutine.
+		// Contexts are created here: T is for one goroutine.
 		var calls []*pb.CallContext
 		for range rounds {
 			calls = append(calls, t.call())

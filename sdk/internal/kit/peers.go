@@ -20,30 +20,30 @@ func tlsTests() []Test {
 	network, minted := Needs{TLS: true}, Needs{TLS: true, Authority: true}
 
 	return []Test{
-		{ID: "tls.no-client-certificate", Why: "Whoever reaches the port could read secrets.", Needs: network, Run: func(ctx context.Context, t *T) {
+		{ID: "tls.no-client-certificate", Why: "Otherwise every client that can connect to the port could read secrets.", Needs: network, Run: func(ctx context.Context, t *T) {
 			t.stranger(ctx, "a caller without a certificate")
 		}},
-		{ID: "tls.foreign-authority", Why: "Anybody can make a certificate that names the operator.", Needs: network, Run: func(ctx context.Context, t *T) {
+		{ID: "tls.foreign-authority", Why: "Any user can create a certificate that contains the operator's name.", Needs: network, Run: func(ctx context.Context, t *T) {
 			t.impostor(ctx, "a caller whose certificate another authority has signed", t.run.foreign, leaf{name: "operator", uri: t.run.identity(), client: true})
 		}},
-		{ID: "tls.expired-certificate", Why: "A certificate that was lost ends one day.", Needs: minted, Run: func(ctx context.Context, t *T) {
+		{ID: "tls.expired-certificate", Why: "A leaked certificate must become useless when it expires.", Needs: minted, Run: func(ctx context.Context, t *T) {
 			t.impostor(ctx, "a caller whose certificate has expired", t.run.pki, leaf{name: "operator", uri: t.run.identity(), client: true, ended: true})
 		}},
-		{ID: "tls.another-provider", Why: "Providers have certificates of the same authority, and must not call each other.", Needs: minted, Run: func(ctx context.Context, t *T) {
+		{ID: "tls.another-provider", Why: "Certificates of other providers have the same authority and must not be accepted.", Needs: minted, Run: func(ctx context.Context, t *T) {
 			t.impostor(ctx, "another provider", t.run.pki, leaf{name: "operator", uri: pb.ProviderIdentityPrefix + "another", client: true})
-			t.impostor(ctx, "a caller whose certificate names nobody", t.run.pki, leaf{name: "operator", client: true})
+			t.impostor(ctx, "a caller whose certificate contains no identity", t.run.pki, leaf{name: "operator", client: true})
 		}},
-		{ID: "tls.version-1.2", Why: "TLS 1.3 is what both sides speak.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS12) }},
-		{ID: "tls.version-1.1", Why: "What is older is broken.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS11) }},
-		{ID: "tls.plain-text", Why: "Secrets never travel unprotected, whatever a caller asks for.", Needs: network, Run: func(ctx context.Context, t *T) {
+		{ID: "tls.version-1.2", Why: "The protocol requires TLS 1.3.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS12) }},
+		{ID: "tls.version-1.1", Why: "Older versions of TLS are insecure.", Needs: network, Run: func(ctx context.Context, t *T) { t.older(ctx, tls.VersionTLS11) }},
+		{ID: "tls.plain-text", Why: "Secrets are never sent without encryption.", Needs: network, Run: func(ctx context.Context, t *T) {
 			t.unwelcome(ctx, "a caller in plain text", insecure.NewCredentials())
 		}},
-		{ID: "tls.operator-is-let-in", Why: "Who refuses everybody is not secure but broken.", Needs: network, Run: operatorIsLetIn},
+		{ID: "tls.operator-is-authenticated", Why: "The operator must be accepted, or the provider is unusable.", Needs: network, Run: operatorIsAuthenticated},
 	}
 }
 
 // unwelcome checks that a caller gets no answer, and is refused by the
-// transport or for who it is.
+// transport or because of its identity.
 func (t *T) unwelcome(ctx context.Context, what string, transport credentials.TransportCredentials) {
 	conn, err := t.run.dialWith(transport)
 	if err != nil {
@@ -102,7 +102,7 @@ func (t *T) older(ctx context.Context, version uint16) {
 	}
 }
 
-func operatorIsLetIn(ctx context.Context, t *T) {
+func operatorIsAuthenticated(ctx context.Context, t *T) {
 	conn, err := t.run.dial()
 	if err != nil {
 		t.Fatalf("the operator: %v", err)

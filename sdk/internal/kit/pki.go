@@ -28,7 +28,7 @@ type authority struct {
 	key         crypto.Signer
 }
 
-// leaf is what a certificate says.
+// leaf describes a certificate.
 type leaf struct {
 	name   string
 	uri    string
@@ -47,7 +47,7 @@ type pair struct {
 func newAuthority(name string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a key: %w", err)
+		return nil, fmt.Errorf("cannot create a key: %w", err)
 	}
 
 	template := &x509.Certificate{
@@ -57,12 +57,12 @@ func newAuthority(name string) (*authority, error) {
 
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a certificate authority: %w", err)
+		return nil, fmt.Errorf("cannot create a certificate authority: %w", err)
 	}
 
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a certificate authority: %w", err)
+		return nil, fmt.Errorf("cannot create a certificate authority: %w", err)
 	}
 
 	return &authority{pem: encode("CERTIFICATE", der), certificate: certificate, key: key}, nil
@@ -114,7 +114,7 @@ func (a *authority) pool() *x509.CertPool {
 func (a *authority) issue(l leaf) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return pair{}, fmt.Errorf("cannot make a key: %w", err)
+		return pair{}, fmt.Errorf("cannot create a key: %w", err)
 	}
 
 	template := &x509.Certificate{
@@ -147,7 +147,7 @@ func (a *authority) issue(l leaf) (pair, error) {
 
 	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, key.Public(), a.key)
 	if err != nil {
-		return pair{}, fmt.Errorf("cannot make a certificate: %w", err)
+		return pair{}, fmt.Errorf("cannot create a certificate: %w", err)
 	}
 
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)

@@ -67,7 +67,7 @@ func (o *output) String() string {
 func (r *run) start(ctx context.Context) error {
 	dir, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
-		return fmt.Errorf("cannot make a folder for the provider's certificate: %w", err)
+		return fmt.Errorf("cannot create a folder for the provider's certificate: %w", err)
 	}
 
 	if r.target.Address == "" {
@@ -139,10 +139,10 @@ func (p *process) ended() error {
 	return p.err
 }
 
-// terminate asks the process to end.
+// terminate sends SIGTERM to the process.
 func (p *process) terminate() { _ = p.command.Process.Signal(syscall.SIGTERM) }
 
-// wait returns the process time to end. It reports whether it did so by itself;
+// wait waits for the process to exit. It reports whether it did so by itself;
 // otherwise it is killed.
 func (p *process) wait(timeout time.Duration) bool {
 	timer := time.NewTimer(timeout)
@@ -159,7 +159,7 @@ func (p *process) wait(timeout time.Duration) bool {
 	}
 }
 
-// stop ends the process, if it still runs.
+// stop kills the process if it is still running.
 func (p *process) stop() {
 	p.terminate()
 	p.wait(p.timeout)
@@ -167,7 +167,7 @@ func (p *process) stop() {
 	_ = os.RemoveAll(p.dir)
 }
 
-// freeAddress is one on loopback that nobody listens on.
+// freeAddress returns a loopback address with an unused port.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// isBinary reports whether a secret's value is no text.
+// isBinary reports whether a secret's value is not text.
 func isBinary(s Secret) bool {
 	whole, ok := s.whole()
 
@@ -40,24 +40,24 @@ func reads(fixtures ...Fixture) Needs {
 
 func readTests() []Test {
 	return []Test{
-		{ID: "read.value", Why: "It is what all of this is for.", Needs: reads(FixtureValue), Run: readValues},
+		{ID: "read.value", Why: "Reading a value is the basic function of a provider.", Needs: reads(FixtureValue), Run: readValues},
 		{ID: "read.binary", Why: "Values are bytes: a key store is not text.", Needs: reads(FixtureBinary), Run: readBinary},
-		{ID: "read.property", Why: "A target's key is often a part of a secret.", Needs: reads(FixtureProperties), Run: readProperties},
-		{ID: "read.map", Why: "dataFrom.extract makes a key of each.", Needs: reads(FixtureMap), Run: readMaps},
-		{ID: "read.map-has-each-key-once", Why: "Of two values of one key either may end in the target: the operator refuses both.", Needs: reads(FixtureMap), Run: readMapKeys},
-		{ID: "read.version", Why: "Who pins a version gets that one.", Needs: reads(FixtureVersions), Run: readVersions},
-		{ID: "read.metadata", Why: "Tags are read in place of the value.", Needs: reads(FixtureMetadata), Run: readMetadata},
-		{ID: "read.repeated", Why: "A read has no effect, and what fails in between is repeated.", Needs: reads(FixtureValue), Run: readRepeated},
-		{ID: "read.missing-key-is-not-found", Why: "NOT_FOUND may delete a target: it must come where the secret is proven absent, and as the error of that read.", Needs: reads(FixtureMissingKey), Run: missingKey},
-		{ID: "read.missing-property-is-not-found", Why: "A property that is gone is told apart from a secret that is gone.", Needs: reads(FixtureMissingProperty), Run: missingProperty},
-		{ID: "read.missing-version-is-not-found", Why: "The latest version in place of it would be another value.", Needs: reads(FixtureMissingVersion), Run: missingVersion},
-		{ID: "read.key-is-needed", Why: "A read of no key is a mistake of the caller, and not a secret that is gone.", Needs: reads(), Run: keyIsNeeded},
-		{ID: "read.shape-is-needed", Why: "What shape is meant is never guessed.", Needs: reads(), Run: shapeIsNeeded},
+		{ID: "read.property", Why: "A target's key often contains one property of a secret.", Needs: reads(FixtureProperties), Run: readProperties},
+		{ID: "read.map", Why: "dataFrom.extract creates one target key for each key of the map.", Needs: reads(FixtureMap), Run: readMaps},
+		{ID: "read.map-has-each-key-once", Why: "With two values for one key, the value in the target would be arbitrary: the operator rejects both.", Needs: reads(FixtureMap), Run: readMapKeys},
+		{ID: "read.version", Why: "A reference with a version must read exactly that version.", Needs: reads(FixtureVersions), Run: readVersions},
+		{ID: "read.metadata", Why: "With metadataPolicy Fetch, tags are returned instead of the value.", Needs: reads(FixtureMetadata), Run: readMetadata},
+		{ID: "read.repeated", Why: "A read has no side effects, so that it can be retried.", Needs: reads(FixtureValue), Run: readRepeated},
+		{ID: "read.missing-key-is-not-found", Why: "NOT_FOUND may delete a target: it must be returned only if the secret is known not to exist, and as the error of that read.", Needs: reads(FixtureMissingKey), Run: missingKey},
+		{ID: "read.missing-property-is-not-found", Why: "A missing property must be distinguishable from a missing secret.", Needs: reads(FixtureMissingProperty), Run: missingProperty},
+		{ID: "read.missing-version-is-not-found", Why: "The latest version must not be returned in place of a missing one.", Needs: reads(FixtureMissingVersion), Run: missingVersion},
+		{ID: "read.key-is-needed", Why: "A read without a key is an error of the caller, not a missing secret.", Needs: reads(), Run: keyIsNeeded},
+		{ID: "read.shape-is-needed", Why: "A provider must not guess the requested shape.", Needs: reads(), Run: shapeIsNeeded},
 	}
 }
 
-// get performs a batch and puts answers to ids. It ends the test where the
-// batch fails; that ids are those that were asked for is for other tests.
+// get performs a batch and returns the results by id. It ends the test if the
+// batch fails; other tests check that the ids are those of the reads.
 func (t *T) get(ctx context.Context, reads ...*pb.SecretRead) map[string]*pb.SecretResult {
 	response, err := t.store().GetSecrets(ctx, &pb.GetSecretsRequest{Context: t.call(), Reads: reads})
 	t.must(fmt.Sprintf("a batch of %d reads", len(reads)), err)
@@ -80,8 +80,8 @@ func (t *T) single(ctx context.Context, read *pb.SecretRead) *pb.SecretResult {
 	return results[read.GetId()]
 }
 
-// holds checks that a read was answered with a value. What it holds is not
-// told.
+// holds checks that a read was answered with a value. Failures do not contain the
+// value.
 func (t *T) holds(what string, result *pb.SecretResult, want []byte) {
 	if failure := result.GetError(); failure != nil {
 		t.Errorf("%s: it failed with %s (%s)", what, name(codes.Code(failure.GetCode())), failure.GetReason()) //nolint:gosec // shown only

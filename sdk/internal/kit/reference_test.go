@@ -44,9 +44,9 @@ const (
 	messageLimit = 1 << 20
 )
 
-// reference is a provider in memory that keeps the protocol, except for one
-// fault that its name says. It is written against the protocol alone, so that
-// the kit is not proven by the SDK's own idea of it.
+// reference is a provider in memory that implements the protocol, except for one
+// fault, which its name describes. It uses the protocol only and not the SDK, so
+// that the kit is tested independently of the SDK.
 type reference struct {
 	pb.UnimplementedProviderInfoServer
 	pb.UnimplementedSecretStoreServer
@@ -164,7 +164,7 @@ func (r *reference) when(fault string) string {
 	return ""
 }
 
-// fail is an error as the protocol wants it.
+// fail returns an error in the form that the protocol requires.
 func (r *reference) fail(code codes.Code, reason, message string) error {
 	s := status.New(code, message)
 	if r.is("no-error-info") {
@@ -260,7 +260,7 @@ func (r *reference) check(c *pb.CallContext) error {
 	case kindSecretStore:
 		allowed = c.GetStore().GetNamespace() == own && auth == own && (source == "" || source == own) || r.is("leaves-the-namespace")
 	case kindClusterSecretStore:
-		allowed = (c.GetStore().GetNamespace() == "" && (auth == own || auth == source)) || r.is("lets-cluster-stores-authenticate-anywhere")
+		allowed = (c.GetStore().GetNamespace() == "" && (auth == own || auth == source)) || r.is("cluster-stores-authenticate-anywhere")
 	default:
 		if r.is("takes-any-store") {
 			return nil
@@ -285,7 +285,7 @@ func (r *reference) open(ctx context.Context, c *pb.CallContext, kind string) er
 	wanted := c.GetConfig()
 
 	switch {
-	case c.GetSourceNamespace() == "" && !r.is("reads-on-nobodys-behalf"):
+	case c.GetSourceNamespace() == "" && !r.is("reads-without-a-source"):
 		return r.fail(codes.InvalidArgument, pb.ReasonInvalidRequest, "the source namespace is empty")
 	case wanted.GetApiVersion() == apiVersion && wanted.GetKind() != kind && (wanted.GetKind() == "Memory" || wanted.GetKind() == "Token"):
 		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the kind cannot do this")
@@ -368,7 +368,7 @@ func (r *reference) GetSecrets(ctx context.Context, request *pb.GetSecretsReques
 		seen[read.GetId()] = true
 	}
 
-	// As where a backend answers in the order of keys, and nobody minds.
+	// A backend may answer in the order of keys.
 	if r.is("loses-the-order") {
 		sorted := func(a, b *pb.SecretRead) int { return strings.Compare(a.GetKey(), b.GetKey()) }
 		ordered := slices.SortedFunc(slices.Values(request.GetReads()), sorted)
@@ -622,7 +622,7 @@ func (r *reference) PushSecret(ctx context.Context, request *pb.PushSecretReques
 	case secret.owner == "" && request.GetAdopt():
 	case secret.owner != "" && r.is("overwrites-a-foreign-secret"):
 	case secret.owner != request.GetOwner():
-		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret belongs to somebody else")
+		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret has another owner")
 	}
 
 	value := string(request.GetValue())
@@ -677,7 +677,7 @@ func (r *reference) DeleteSecret(ctx context.Context, request *pb.DeleteSecretRe
 	case secret == nil:
 		return &pb.DeleteSecretResponse{}, nil
 	case secret.owner != request.GetOwner() && !r.is("deletes-a-foreign-secret"):
-		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret belongs to somebody else")
+		return nil, r.fail(codes.FailedPrecondition, pb.ReasonNotOwned, "the secret has another owner")
 	}
 
 	if request.GetProperty() != "" && !r.is("deletes-the-whole-for-a-property") {
@@ -725,7 +725,7 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 	}
 
 	if r.is("cannot-watch") {
-		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the backend tells of no changes")
+		return r.fail(codes.Unimplemented, pb.ReasonUnsupported, "the backend does not report changes")
 	}
 
 	changes := make(chan string, 16)
@@ -755,7 +755,7 @@ func (r *reference) Watch(request *pb.WatchRequest, stream grpc.ServerStreamingS
 		case <-stream.Context().Done():
 			return nil
 		case key := <-changes:
-			if r.is("watches-in-silence") {
+			if r.is("watch-reports-nothing") {
 				continue
 			}
 
@@ -833,8 +833,8 @@ func (r *reference) Cleanup(_ context.Context, request *pb.CleanupRequest) (*pb.
 	return &pb.CleanupResponse{}, nil
 }
 
-// runReference is the whole process: the test's own program, started by the
-// kit.
+// runReference is the main function of the process that the kit starts: the
+// test's own binary.
 func runReference(fault string) int {
 	listen := flag.String("listen", "", "host:port, or unix:///path")
 	dir := flag.String("tls-dir", "", "folder with tls.crt, tls.key and ca.crt")
@@ -914,7 +914,7 @@ func (r *reference) serveOn(ctx context.Context, listener net.Listener, secured 
 
 	<-ctx.Done()
 
-	if !r.is("ends-without-a-word") {
+	if !r.is("exits-without-not-serving") {
 		state.Shutdown()
 		time.Sleep(200 * time.Millisecond)
 	}
@@ -932,8 +932,8 @@ func (r *reference) serveOn(ctx context.Context, listener net.Listener, secured 
 	return nil
 }
 
-// deaf serves without ever learning of deadlines, as behind a proxy that keeps
-// them to itself: gRPC for Go ends a call in its handler's place.
+// deaf serves without deadlines, as behind a proxy that drops them: gRPC for Go
+// would otherwise cancel a call at its deadline.
 func deaf(ctx context.Context, listener net.Listener, secured *tls.Config, server *grpc.Server, state *health.Server) error {
 	web := &http.Server{ReadHeaderTimeout: time.Minute, TLSConfig: secured, Handler: http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		request.Header.Del("Grpc-Timeout")
@@ -949,7 +949,7 @@ func deaf(ctx context.Context, listener net.Listener, secured *tls.Config, serve
 	return web.Shutdown(context.Background())
 }
 
-// tls lets in the operator alone.
+// tls authenticates the operator only.
 func (r *reference) tls(dir string) (*tls.Config, error) {
 	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err != nil {
@@ -968,11 +968,11 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{own},
 		ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			if r.is("locks-everybody-out-after-a-stranger") && r.strangers.Load() {
+			if r.is("refuses-all-after-a-stranger") && r.strangers.Load() {
 				return errors.New("there was a stranger")
 			}
 
-			if len(state.PeerCertificates) == 0 || r.is("lets-in-any-client-of-the-authority") {
+			if len(state.PeerCertificates) == 0 || r.is("accepts-any-client-of-the-authority") {
 				return nil
 			}
 
@@ -989,9 +989,9 @@ func (r *reference) tls(dir string) (*tls.Config, error) {
 	}
 
 	switch r.fault {
-	case "lets-in-who-has-no-certificate":
+	case "accepts-no-certificate":
 		secured.ClientAuth = tls.VerifyClientCertIfGiven
-	case "lets-in-who-says-operator":
+	case "accepts-any-authority":
 		secured.ClientAuth = tls.RequireAnyClientCert
 	case "speaks-tls-1.1":
 		secured.MinVersion = tls.VersionTLS11

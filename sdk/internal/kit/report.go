@@ -53,7 +53,7 @@ type Report struct {
 	Reproduce Reproduce `json:"reproduce"`
 }
 
-// Provider is who was tested.
+// Provider is the provider under test.
 type Provider struct {
 	Name             string   `json:"name"`
 	Version          string   `json:"version"`

@@ -87,10 +87,10 @@ type TLS struct {
 	OperatorIdentity string `json:"operatorIdentity,omitempty"`
 }
 
-// Command starts a provider. In its arguments and environment {address} stands
-// for the address to listen on, {tlsDir} for a folder with tls.crt, tls.key and
-// ca.crt that the kit has made, and {kubeconfig} for a file that leads to the
-// target's objects.
+// Command starts a provider. In its arguments and environment {address} is replaced
+// by the address to listen on, {tlsDir} by a directory with tls.crt, tls.key and
+// ca.crt that the kit creates, and {kubeconfig} by a kubeconfig for the target's
+// objects.
 type Command struct {
 	// Args are the program and its arguments.
 	Args []string `json:"args"`
@@ -605,8 +605,8 @@ func veiled(values map[string]string) map[string]string {
 	return veiled
 }
 
-// canaries are the texts that no error may hold. What is short stands in other
-// words by chance.
+// canaries returns the texts that no error may contain. Short values are excluded,
+// because they occur in other words by chance.
 func (t *Target) canaries() []string {
 	var all []string
 

@@ -36,7 +36,7 @@ func load(t *testing.T, text string) (Target, error) {
 	return Load(file)
 }
 
-// Whoever writes a target is told which field is wrong, and what to do.
+// The error of an invalid target names the field and what to do.
 func TestLoadExplains(t *testing.T) {
 	t.Parallel()
 
@@ -48,7 +48,7 @@ func TestLoadExplains(t *testing.T) {
 		{"an unknown field", "a misspelt fixture would be left out without a word", validTarget + "fixtures: {missingkey: x}\n", `unknown field "fixtures.missingkey"`},
 		{"another type", "the field is named", validTarget + "fixtures: {secrets: x}\n", "fixtures.secrets"},
 		{"half an address", "likewise", "address: localhost\ntls: {caFile: a, caKeyFile: b}" + config, "address: address localhost: missing port"},
-		{"a relative socket", "relative to what nobody knows", "address: unix://run.sock" + config, "absolute path"},
+		{"a relative socket", "the base directory would be unknown", "address: unix://run.sock" + config, "absolute path"},
 		{"a socket with TLS", "it has none", "address: unix:///run/p.sock\ntls: {caFile: a, caKeyFile: b}" + config, "tls: a unix socket has none"},
 		{"no TLS", "plain text is never meant", "address: 127.0.0.1:1" + config, "tls: is missing"},
 		{"two ways to be the operator", "one of them would be ignored", "address: 127.0.0.1:1\ntls: {caFile: a, caKeyFile: b, certFile: c, keyFile: d}" + config, "either caKeyFile"},
@@ -166,7 +166,7 @@ fixtures:
 	}
 }
 
-// A report can be given to anybody.
+// A report contains no secrets.
 func TestReportHoldsNoValue(t *testing.T) {
 	t.Parallel()
 
@@ -185,7 +185,7 @@ func TestReportHoldsNoValue(t *testing.T) {
 
 	both := string(text) + report.Markdown()
 	for _, value := range append(tested.canaries(), "the-credential", "conformance-value-", "generated-") {
-		// What comes as bytes stands in no text.
+		// Bytes are not part of a text.
 		if strings.Contains(both, value) && !strings.Contains(value, "\x00") {
 			t.Errorf("the report holds a value: %q", value)
 		}
@@ -205,7 +205,7 @@ func TestReportHoldsNoValue(t *testing.T) {
 
 	for _, result := range report.Tests {
 		if strings.HasPrefix(result.ID, "find.") {
-			t.Errorf("%s ran, and was not asked for", result.ID)
+			t.Errorf("%s ran, and was not selected", result.ID)
 		}
 	}
 }
@@ -244,14 +244,14 @@ func TestLeftOut(t *testing.T) {
 	t.Run("a store that cannot watch", func(t *testing.T) {
 		t.Parallel()
 
-		const reason = "this backend tells of no changes"
+		const reason = "this backend does not report changes"
 
 		for _, test := range []struct {
 			fault, why string
 			conformant bool
 			checked    Outcome
 		}{
-			{"cannot-watch", "it says so, as it should", true, Pass},
+			{"cannot-watch", "it answers UNIMPLEMENTED, as required", true, Pass},
 			{"", "the target says that it cannot, and it does", false, Fail},
 		} {
 			tested := target(test.fault)
@@ -266,7 +266,7 @@ func TestLeftOut(t *testing.T) {
 				t.Errorf("%s: %s", test.why, got.line())
 			}
 
-			for _, id := range []string{"claims.watch-is-served", "watch.says-that-it-stands", "watch.tells-of-changes"} {
+			for _, id := range []string{"claims.watch-is-served", "watch.is-established", "watch.reports-changes"} {
 				if got := of(report, id); got.Outcome != NotExercised || !strings.Contains(got.Message, reason) {
 					t.Errorf("%s: %s", test.why, got.line())
 				}
@@ -284,7 +284,7 @@ func TestLeftOut(t *testing.T) {
 			}
 
 			if report.Reproduce.Target.Absent["Watch"] != reason {
-				t.Errorf("%s: the report does not tell what the target says", test.why)
+				t.Errorf("%s: the report lacks the target's text", test.why)
 			}
 		}
 
@@ -308,7 +308,7 @@ func TestLeftOut(t *testing.T) {
 			t.Errorf("it does not conform:\n%s", failures(report))
 		}
 
-		if got := of(report, "validate.valid"); got.Outcome != Skipped || !strings.Contains(got.Message, "generator's") {
+		if got := of(report, "validate.valid"); got.Outcome != Skipped || !strings.Contains(got.Message, "is a generator") {
 			t.Errorf("validate.valid: %s", got.line())
 		}
 
@@ -481,9 +481,9 @@ func TestRunFails(t *testing.T) {
 		change          func(*Target)
 	}{
 		{"no such program", "the field is named", "command.args", func(t *Target) { t.Command.Args = []string{"/does/not/exist"} }},
-		{"it ends at once", "its output says why", "it ended before it served", func(t *Target) { t.Command.Args = append(t.Command.Args, "--listen=nonsense") }},
-		{"another kind", "the provider's answer is told", "does not serve it", func(t *Target) { t.Config.Kind = "Other" }},
-		{"nobody listens", "the address is named", "cannot ask the provider", func(t *Target) { t.Command, t.Address = nil, "unix:///does/not/exist" }},
+		{"it ends at once", "the error refers to its output", "it exited before it served", func(t *Target) { t.Command.Args = append(t.Command.Args, "--listen=nonsense") }},
+		{"another kind", "the provider's answer is reported", "does not serve it", func(t *Target) { t.Config.Kind = "Other" }},
+		{"no listener", "the address is named", "cannot get info of the provider", func(t *Target) { t.Command, t.Address = nil, "unix:///does/not/exist" }},
 		{"no authority", "the field is named", "tls.caFile", func(t *Target) { t.TLS = &TLS{CAFile: "/does/not/exist", CAKeyFile: "/neither"} }},
 		{"not usable", "the library checks what Load does", "config.uid", func(t *Target) { t.Config.UID = "" }},
 	} {
@@ -520,7 +520,7 @@ func TestTestsAreWellFormed(t *testing.T) {
 	}
 }
 
-// Only a run knows whether the provider is in this process.
+// Only a run can check whether the provider is in this process.
 func TestRunNeedsAnAddress(t *testing.T) {
 	t.Parallel()
 

@@ -16,7 +16,7 @@ import (
 	pb "github.com/external-secrets/eso/api/provider/v2alpha1"
 )
 
-// Test is one thing that the protocol asks of a provider.
+// Test checks one requirement of the protocol.
 type Test struct {
 	// ID is stable, and the same in every report: an area, a dot and a name.
 	ID string
@@ -155,18 +155,19 @@ type (
 	skipped      struct{ reason string }
 )
 
-// Errorf notes a failure. The text names what and where, and holds no value.
+// Errorf records a failure. The text describes what failed and where, and
+// contains no value.
 func (t *T) Errorf(format string, args ...any) {
 	t.failures = append(t.failures, fmt.Sprintf(format, args...))
 }
 
-// Fatalf notes a failure and ends the test.
+// Fatalf records a failure and ends the test.
 func (t *T) Fatalf(format string, args ...any) {
 	t.Errorf(format, args...)
 	panic(failed{})
 }
 
-// NotExercised ends the test: it could tell nothing.
+// NotExercised ends the test without a result.
 func (t *T) NotExercised(format string, args ...any) {
 	panic(notExercised{fmt.Sprintf(format, args...)})
 }

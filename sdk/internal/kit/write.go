@@ -35,28 +35,28 @@ func writeTests() []Test {
 	unowned.Fixtures = append(unowned.Fixtures, FixtureUnowned)
 
 	return []Test{
-		{ID: "exists.of-a-secret", Why: "A PushSecret that must not replace asks first.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureValue}}, Run: existsOfASecret},
-		{ID: "exists.of-none", Why: "That a secret is absent is an answer, and no error.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureMissingKey}}, Run: existsOfNone},
-		{ID: "exists.of-a-property", Why: "A part of a secret may be there, and another not.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureProperties, FixtureMissingProperty}}, Run: existsOfAProperty},
-		{ID: "exists.key-is-needed", Why: "No key is a mistake of the caller, and not a secret that is absent.", Needs: Needs{Capabilities: []pb.Capability{exists}}, Run: existsKey},
-		{ID: "push.holds", Why: "A push makes a secret hold a value.", Needs: written(push, read), Run: pushHolds},
+		{ID: "exists.of-a-secret", Why: "A PushSecret with updatePolicy IfNotExists calls SecretExists first.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureValue}}, Run: existsOfASecret},
+		{ID: "exists.of-none", Why: "An absent secret is a valid answer and not an error.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureMissingKey}}, Run: existsOfNone},
+		{ID: "exists.of-a-property", Why: "A secret may exist without the requested property.", Needs: Needs{Capabilities: []pb.Capability{exists}, Fixtures: []Fixture{FixtureProperties, FixtureMissingProperty}}, Run: existsOfAProperty},
+		{ID: "exists.key-is-needed", Why: "A missing key is an error of the caller, not an absent secret.", Needs: Needs{Capabilities: []pb.Capability{exists}}, Run: existsKey},
+		{ID: "push.holds", Why: "After a push the secret contains the pushed value.", Needs: written(push, read), Run: pushHolds},
 		{ID: "push.binary", Why: "Values are bytes.", Needs: written(push, read), Run: pushBinary},
-		{ID: "push.repeated-changes-nothing", Why: "Every sync repeats it: what is written anew each time makes versions, events and rotations.", Needs: written(push), Run: pushRepeated},
-		{ID: "push.foreign-is-refused", Why: "What somebody else owns is not overwritten.", Needs: written(push, read), Run: pushForeign},
-		{ID: "push.adopting-does-not-take-from-an-owner", Why: "To adopt is to take what carries no mark.", Needs: written(push, read), Run: pushAdoptForeign},
-		{ID: "push.adopts-what-has-no-owner", Why: "A secret that was made by hand is taken over only when asked to.", Needs: unowned, Run: pushAdopt},
-		{ID: "push.if-not-exists", Why: "What was generated once stays as it is.", Needs: written(push, read), Run: pushIfNotExists},
-		{ID: "push.property", Why: "Several PushSecrets may each hold a part of one secret.", Needs: written(push, read), Run: pushProperty},
-		{ID: "push.key-is-needed", Why: "A push of no key would write who knows where.", Needs: written(push), Run: pushKey},
-		{ID: "delete.removes", Why: "A secret is absent afterwards.", Needs: written(push, remove), Run: deleteRemoves},
-		{ID: "delete.repeated-is-no-error", Why: "An answer may be lost, and the call repeated.", Needs: written(push, remove), Run: deleteRepeated},
-		{ID: "delete.foreign-stays", Why: "What somebody else owns is not deleted.", Needs: written(push, remove), Run: deleteForeign},
-		{ID: "delete.property", Why: "The other parts of the secret are somebody's.", Needs: written(push, remove, read), Run: deleteProperty},
-		{ID: "delete.key-is-needed", Why: "A delete of no key would delete who knows what.", Needs: written(remove), Run: deleteKey},
+		{ID: "push.repeated-changes-nothing", Why: "Every sync repeats the push: an unnecessary write creates versions, events and rotations.", Needs: written(push), Run: pushRepeated},
+		{ID: "push.foreign-is-refused", Why: "A secret of another owner is not overwritten.", Needs: written(push, read), Run: pushForeign},
+		{ID: "push.adopting-does-not-take-from-an-owner", Why: "Adoption applies only to secrets without an owner.", Needs: written(push, read), Run: pushAdoptForeign},
+		{ID: "push.adopts-what-has-no-owner", Why: "A secret without an owner is taken over only if adoption is requested.", Needs: unowned, Run: pushAdopt},
+		{ID: "push.if-not-exists", Why: "An existing value is not replaced.", Needs: written(push, read), Run: pushIfNotExists},
+		{ID: "push.property", Why: "Several PushSecrets may each write one property of a secret.", Needs: written(push, read), Run: pushProperty},
+		{ID: "push.key-is-needed", Why: "A push without a key has no defined destination.", Needs: written(push), Run: pushKey},
+		{ID: "delete.removes", Why: "The secret does not exist after the call.", Needs: written(push, remove), Run: deleteRemoves},
+		{ID: "delete.repeated-is-no-error", Why: "The call may be repeated after its answer was lost.", Needs: written(push, remove), Run: deleteRepeated},
+		{ID: "delete.foreign-stays", Why: "A secret of another owner is not deleted.", Needs: written(push, remove), Run: deleteForeign},
+		{ID: "delete.property", Why: "The other properties of the secret are kept.", Needs: written(push, remove, read), Run: deleteProperty},
+		{ID: "delete.key-is-needed", Why: "A delete without a key has no defined object.", Needs: written(remove), Run: deleteKey},
 	}
 }
 
-// writable reports whether the run may write, and knows where.
+// writable reports whether the run may write, and has a prefix for it.
 func (t *T) writable() bool {
 	return t.target().Profile == Full && t.target().Fixtures.Write != nil
 }
@@ -120,8 +120,8 @@ func (t *T) push(ctx context.Context, key string, value []byte) *pb.PushSecretRe
 	return answer
 }
 
-// stands checks what a secret holds.
-func (t *T) stands(ctx context.Context, what, key string, want []byte) {
+// contains checks the value of a secret.
+func (t *T) contains(ctx context.Context, what, key string, want []byte) {
 	t.holds(what, t.single(ctx, valueOf("0", key)), want)
 }
 
@@ -136,7 +136,7 @@ func (t *T) there(ctx context.Context, key string) bool {
 	}
 
 	if !t.claims(pb.Capability_CAPABILITY_READ) {
-		t.NotExercised("the provider claims neither EXISTS nor READ: nobody sees what a delete does")
+		t.NotExercised("the provider claims neither EXISTS nor READ: the effect of a delete cannot be observed")
 	}
 
 	return t.single(ctx, valueOf("0", key)).GetError() == nil
@@ -196,13 +196,13 @@ func pushHolds(ctx context.Context, t *T) {
 		t.Errorf("PushSecret of a new secret: changed is false")
 	}
 
-	t.stands(ctx, "a secret that was pushed", key, first)
+	t.contains(ctx, "a secret that was pushed", key, first)
 
 	if !t.push(ctx, key, second).GetChanged() {
 		t.Errorf("PushSecret of another value: changed is false")
 	}
 
-	t.stands(ctx, "a secret whose value was replaced", key, second)
+	t.contains(ctx, "a secret whose value was replaced", key, second)
 }
 
 func pushBinary(ctx context.Context, t *T) {
@@ -213,7 +213,7 @@ func pushBinary(ctx context.Context, t *T) {
 	key, value := t.key("binary"), append(t.secretValue(), 0, 0xff, 0xfe, '\n', 0)
 
 	t.push(ctx, key, value)
-	t.stands(ctx, "a secret of bytes that was pushed", key, value)
+	t.contains(ctx, "a secret of bytes that was pushed", key, value)
 }
 
 func pushRepeated(ctx context.Context, t *T) {
@@ -250,7 +250,7 @@ func (t *T) foreign(ctx context.Context, what, key string, adopt bool) {
 	_, err := t.store().PushSecret(ctx, request)
 	t.refused(what, err, codes.FailedPrecondition)
 	t.because(what, err, pb.ReasonNotOwned)
-	t.stands(ctx, "a secret after a push by another owner", key, value)
+	t.contains(ctx, "a secret after a push by another owner", key, value)
 }
 
 func pushAdopt(ctx context.Context, t *T) {
@@ -299,7 +299,7 @@ func pushIfNotExists(ctx context.Context, t *T) {
 		t.Errorf("PushSecret IF_NOT_EXISTS of a secret that exists: changed is true")
 	}
 
-	t.stands(ctx, "a secret after a push IF_NOT_EXISTS", key, value)
+	t.contains(ctx, "a secret after a push IF_NOT_EXISTS", key, value)
 }
 
 // pair pushes two properties of a new secret. Not every backend has them.
@@ -411,7 +411,7 @@ func deleteForeign(ctx context.Context, t *T) {
 	t.because("DeleteSecret of another owner's secret", err, pb.ReasonNotOwned)
 
 	if !t.there(ctx, key) {
-		t.Errorf("a secret after a delete by another owner: it is gone")
+		t.Errorf("a secret after a delete by another owner: it does not exist")
 	}
 }
 

@@ -1,3 +1,3 @@
-// Package peer lets callers at a unix socket in by the user that they run as,
-// which the kernel tells.
+// Package peer authorizes callers at a unix socket by the user that they run as,
+// which the kernel reports.
 package peer

@@ -42,6 +42,6 @@ func TestCallersAreKnownByTheirUser(t *testing.T) {
 	defer far.Close()
 
 	if _, _, err := Credentials(0).ServerHandshake(near); err == nil {
-		t.Error("something that is no socket is let in")
+		t.Error("a connection that is not a unix socket is accepted")
 	}
 }

@@ -11,27 +11,27 @@ import (
 func userOf(conn net.Conn) (int, error) {
 	local, ok := conn.(*net.UnixConn)
 	if !ok {
-		return 0, fmt.Errorf("cannot tell the peer of a %T", conn)
+		return 0, fmt.Errorf("cannot determine the peer of a %T", conn)
 	}
 
 	raw, err := local.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("cannot tell the unix socket's peer: %w", err)
+		return 0, fmt.Errorf("cannot determine the unix socket's peer: %w", err)
 	}
 
 	var (
-		peer *unix.Ucred
-		told error
+		peer   *unix.Ucred
+		optErr error
 	)
 
 	if err := raw.Control(func(fd uintptr) {
-		peer, told = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+		peer, optErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return 0, fmt.Errorf("cannot tell the unix socket's peer: %w", err)
+		return 0, fmt.Errorf("cannot determine the unix socket's peer: %w", err)
 	}
 
-	if told != nil {
-		return 0, fmt.Errorf("cannot tell the unix socket's peer: %w", told)
+	if optErr != nil {
+		return 0, fmt.Errorf("cannot determine the unix socket's peer: %w", optErr)
 	}
 
 	return int(peer.Uid), nil

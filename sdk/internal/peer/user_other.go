@@ -10,5 +10,5 @@ import (
 
 // userOf fails: it is implemented on Linux only.
 func userOf(net.Conn) (int, error) {
-	return 0, fmt.Errorf("cannot tell the unix socket's peer on %s", runtime.GOOS)
+	return 0, fmt.Errorf("cannot determine the unix socket's peer on %s", runtime.GOOS)
 }

@@ -37,7 +37,7 @@ type Leaf struct {
 
 // Pair is a certificate and its key.
 type Pair struct {
-	// CertificatePEM and KeyPEM are what stands in tls.crt and tls.key.
+	// CertificatePEM and KeyPEM are the contents of tls.crt and tls.key.
 	CertificatePEM, KeyPEM []byte
 	// Certificate for use with package tls.
 	Certificate tls.Certificate

@@ -25,7 +25,7 @@ import (
 const (
 	own   = "team-a"
 	other = "team-b"
-	// canary stands in every value: no error may quote it.
+	// canary is part of every value: no error may quote it.
 	canary = "canary-71d0"
 )
 
@@ -251,7 +251,7 @@ func TestRefuses(t *testing.T) {
 			want:    denied(`cannot resolve ServiceAccount "app": the call has no authentication namespace`),
 		},
 		{
-			name: "Secret of another namespace", why: "that it exists elsewhere must not even be told",
+			name: "Secret of another namespace", why: "the error must not reveal that it exists in another namespace",
 			namespace: own, resolve: secret("foreign", "token"),
 			want: missing(`cannot read Secret "foreign" in namespace "team-a": it does not exist`),
 		},
@@ -276,7 +276,7 @@ func TestRefuses(t *testing.T) {
 			want: invalid(`a reference to a Secret has no name`),
 		},
 		{
-			name: "no CA source", why: "neither field set is a mistake, not an empty bundle that trusts everybody",
+			name: "no CA source", why: "a source without fields is an error, not an empty bundle",
 			namespace: own, resolve: bundle(metav1alpha1.CASource{}),
 			want: invalid(`set secretRef or configMapRef of the CA source`),
 		},
@@ -286,7 +286,7 @@ func TestRefuses(t *testing.T) {
 			want: invalid(`set one of secretRef and configMapRef of the CA source, not both`),
 		},
 		{
-			name: "forbidden", why: "the reader must learn that it is the provider who lacks a right",
+			name: "forbidden", why: "the message must say that the provider lacks a permission",
 			namespace: own, answer: func() error { return apierrors.NewForbidden(secrets, "creds", errors.New("RBAC")) },
 			resolve: secret("creds", "token"),
 			want:    denied(`cannot read Secret "creds" in namespace "team-a": the provider's ServiceAccount may not`),
@@ -345,7 +345,7 @@ func TestServiceAccountToken(t *testing.T) {
 		audiences []string
 		want      []string
 	}{
-		{name: "provider's choice", why: "the provider knows its backend's audience", want: []string{"vault"}},
+		{name: "provider's choice", why: "the provider defines its backend's audience", want: []string{"vault"}},
 		{name: "config's choice", why: "a backend may be set up for another one", audiences: []string{"a", "b"}, want: []string{"a", "b"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -400,7 +400,7 @@ func TestChanged(t *testing.T) {
 			},
 		},
 		{
-			name: "key removed", why: "who takes a credential away wants it to be used no more",
+			name: "key removed", why: "a removed credential must not be used any more",
 			then: func(ctx context.Context, t *testing.T, g *guard) {
 				s := secret("old")
 				delete(s.Data, "token")

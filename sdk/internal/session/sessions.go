@@ -57,7 +57,7 @@ type Options struct {
 	// APIServer is passed to instances.
 	APIServer provider.APIServer
 	// OwnIdentity lists the namespaces whose configs may use the identity of the
-	// process; "*" stands for all. Default none.
+	// process; "*" means all. Default none.
 	OwnIdentity []string
 }
 

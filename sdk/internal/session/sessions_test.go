@@ -34,7 +34,7 @@ import (
 // patience bounds waits that a correct program never sees the end of.
 const patience = 10 * time.Second
 
-// canary stands where a credential would: no log may hold it.
+// canary is used as a credential: no log may contain it.
 const canary = "canary-e4a2"
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -75,7 +75,7 @@ func (s *store) isClosed() bool {
 }
 
 // world is a provider process: a cluster, the sessions, and what was made. Its
-// configs are ConfigMaps, because every scheme knows those.
+// configs are ConfigMaps, because every scheme has those.
 type world struct {
 	t        *testing.T
 	kube     client.WithWatch
@@ -297,7 +297,7 @@ func TestConcurrentCallsShareOneConstruction(t *testing.T) {
 	wait.Wait()
 
 	if w.made() != 1 || fresh.Load() != 1 {
-		t.Errorf("%d stores were made, and %d calls were told that theirs is fresh", w.made(), fresh.Load())
+		t.Errorf("%d stores were created, and %d calls were marked as fresh", w.made(), fresh.Load())
 	}
 
 	if n := w.sessions.Len(); n != 1 {
@@ -355,7 +355,7 @@ func TestKey(t *testing.T) {
 			change: func(*pb.CallContext) {}, same: true,
 		},
 		{
-			name: "other request, store object and source", why: "none of them changes what the store is made of",
+			name: "other request, store object and source", why: "none of them is an input of the store",
 			change: func(c *pb.CallContext) {
 				c.RequestId, c.SourceNamespace, c.Store = "2", "elsewhere", &pb.StoreReference{Name: "other", Uid: "other"}
 			},
@@ -401,8 +401,8 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// A config that is deleted and made again has the same name and begins to count
-// its generations again.
+// A config that is deleted and created again has the same name, and its generations
+// restart.
 func TestOtherUID(t *testing.T) {
 	w := newWorld(t, Options{}, config(3))
 	defer w.close()
@@ -640,7 +640,7 @@ func TestCloseWaitsForConstruction(t *testing.T) {
 	close(proceed)
 
 	if err := <-done; err != nil || !w.all[0].isClosed() {
-		t.Errorf("a store that nobody waited for was left open: %v", err)
+		t.Errorf("a store without a waiting caller was left open: %v", err)
 	}
 }
 
@@ -684,8 +684,8 @@ func TestErrorIsNotCached(t *testing.T) {
 	}
 }
 
-// Where every caller has gone before the construction fails, nobody is left to
-// hear of it: the next call must not be answered by an error of long ago.
+// If all callers have returned before the construction fails, the error is
+// discarded: the next call must not return an outdated error.
 func TestErrorIsNotKeptForLaterCalls(t *testing.T) {
 	w := newWorld(t, Options{}, config(1))
 	defer w.close()
@@ -771,8 +771,8 @@ func TestCancelledCallerDoesNotCancelForOthers(t *testing.T) {
 	}
 }
 
-// Nobody above the construction's goroutine recovers: a panic there would end
-// the process, and with it every other tenant's calls.
+// The goroutine of a construction recovers panics itself: otherwise a panic would
+// terminate the process and with it every other tenant's calls.
 func TestConstructorPanics(t *testing.T) {
 	w := newWorld(t, Options{}, config(1))
 	defer w.close()
@@ -786,7 +786,7 @@ func TestConstructorPanics(t *testing.T) {
 
 	log := w.logged()
 	if strings.Contains(log, canary) || !strings.Contains(log, "*errors.errorString") || !strings.Contains(log, "sessions_test.go") {
-		t.Errorf("the log must tell type and place of the panic and never its text:\n%s", log)
+		t.Errorf("the log must contain type and location of the panic and never its text:\n%s", log)
 	}
 
 	w.construct = nil
@@ -803,7 +803,7 @@ func TestClosingFails(t *testing.T) {
 		logged    string
 	}{
 		{name: "error", why: "a login that could not be revoked is worth a line", closing: func() error { return errors.New("no route") }, logged: "no route"},
-		{name: "panic", why: "as in the constructor, nobody above recovers", closing: func() error { panic(canary) }, logged: "panic"},
+		{name: "panic", why: "as in the constructor, no caller recovers", closing: func() error { panic(canary) }, logged: "panic"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t, Options{}, config(1))
@@ -825,7 +825,7 @@ func TestDiscard(t *testing.T) {
 	first, old := w.use(callFor(1))
 	second, _ := w.use(callFor(1))
 
-	// Two calls may find out at the same time that the login has ended.
+	// Two calls may observe at the same time that the login has expired.
 	first.Discard()
 
 	next := w.once(callFor(1))
@@ -877,7 +877,7 @@ func TestConfigErrors(t *testing.T) {
 			want:   fault{codes.FailedPrecondition, pb.ReasonInvalidConfig}, text: `ConfigMap "none" does not exist in namespace "configs"`,
 		},
 		{
-			name: "forbidden", why: "the reader must learn that it is the provider who lacks a right",
+			name: "forbidden", why: "the message must say that the provider lacks a permission",
 			answer: func(client.Object) error { return apierrors.NewForbidden(configMaps, "backend", errors.New("RBAC")) },
 			want:   fault{codes.FailedPrecondition, pb.ReasonInvalidConfig}, text: "the provider's ServiceAccount may not read",
 		},
@@ -952,7 +952,7 @@ func TestConfigIsWaitedFor(t *testing.T) {
 		}()
 
 		if s := w.once(callFor(2)); s.config.Generation != 3 {
-			t.Errorf("the store is made of generation %d", s.config.Generation)
+			t.Errorf("the store was created from generation %d", s.config.Generation)
 		}
 
 		if s := w.once(callFor(3)); s.number != 1 {
@@ -1034,7 +1034,7 @@ func TestOwnIdentity(t *testing.T) {
 		allowed   []string
 		want      bool
 	}{
-		{"none", "the default lends it to nobody", nil, false},
+		{"none", "by default no namespace may use it", nil, false},
 		{"the config's namespace", "", []string{"other", "configs"}, true},
 		{"another namespace", "names are compared whole", []string{"config", "configs-b"}, false},
 		{"all", "", []string{"*"}, true},
@@ -1060,7 +1060,7 @@ func TestEndedWhenDiscarded(t *testing.T) {
 
 	select {
 	case <-session.Ended():
-		t.Fatal("a store in use has ended")
+		t.Fatal("a store in use was closed")
 	default:
 	}
 

@@ -95,8 +95,8 @@ func serveWorkloadAPI(t *testing.T, w *workloadAPI) (address string) {
 	return "unix://" + path
 }
 
-// Only the operator's SPIFFE ID of the own trust domain is let in, and what the
-// Workload API gives anew is used at the next handshake.
+// Only the operator's SPIFFE ID of the own trust domain is accepted, and an update
+// of the Workload API is used at the next handshake.
 func TestHandshakes(t *testing.T) {
 	ca, foreign := pkitest.New(t, "corp"), pkitest.New(t, "evil")
 	api := &workloadAPI{}
@@ -122,7 +122,7 @@ func TestHandshakes(t *testing.T) {
 		{why: "the operator", client: ca.Issue(t, pkitest.Leaf{URIs: []string{operator}})},
 		{why: "another workload of the trust domain", client: ca.Issue(t, pkitest.Leaf{URIs: []string{"spiffe://corp/evil"}}), want: "unexpected ID"},
 		{why: "the operator of another trust domain's authority", client: foreign.Issue(t, pkitest.Leaf{URIs: []string{operator}}), want: "unknown authority"},
-		{why: "an SVID that has ended", client: ca.Issue(t, pkitest.Leaf{URIs: []string{operator}, NotAfter: time.Now().Add(-time.Minute)}), want: "expired"},
+		{why: "an expired SVID", client: ca.Issue(t, pkitest.Leaf{URIs: []string{operator}, NotAfter: time.Now().Add(-time.Minute)}), want: "expired"},
 		{why: "a certificate without an ID", client: ca.Issue(t, pkitest.Leaf{}), want: "no URI SAN"},
 		{why: "no certificate", none: true, want: "certificate"},
 		{why: "an old TLS", client: ca.Issue(t, pkitest.Leaf{URIs: []string{operator}}), limit: tls.VersionTLS12, want: "version"},

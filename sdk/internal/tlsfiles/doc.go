@@ -1,3 +1,3 @@
-// Package tlsfiles serves TLS from files that somebody else renews, and
-// accepts one client identity alone.
+// Package tlsfiles serves TLS from files that another process renews, and accepts
+// exactly one client identity.
 package tlsfiles

@@ -107,8 +107,8 @@ func (s *server) handshake(client *tls.Config) (*big.Int, error) {
 	}()
 
 	conn := tls.Client(left, client)
-	// In TLS 1.3 the client learns only with the first bytes whether the
-	// server takes it.
+	// In TLS 1.3 the client sees only with the first bytes whether the server
+	// accepts it.
 	greeting, readErr := io.ReadAll(conn)
 	err := <-refusal
 	_ = left.Close()
@@ -172,12 +172,12 @@ func TestVerifiesTheClient(t *testing.T) {
 			},
 		},
 		{
-			name: "no certificate", why: "whoever reaches the port must not read secrets",
+			name: "no certificate", why: "a client that can connect to the port must not read secrets",
 			client:  func() *tls.Config { return clientOf(ca) },
 			refusal: "didn't provide a certificate",
 		},
 		{
-			name: "expired", why: "a leaked key is worth nothing a day later",
+			name: "expired", why: "a leaked key becomes useless when its certificate expires",
 			client: func() *tls.Config {
 				return clientOf(ca, ca.Issue(t, pkitest.Leaf{URIs: good, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Minute)}))
 			},
@@ -191,7 +191,7 @@ func TestVerifiesTheClient(t *testing.T) {
 			refusal: "not yet valid",
 		},
 		{
-			name: "another authority", why: "everybody can make a certificate with the operator's name",
+			name: "another authority", why: "any user can create a certificate with the operator's name",
 			client: func() *tls.Config {
 				config := clientOf(ca)
 				pair := otherCA.Issue(t, pkitest.Leaf{URIs: good})
@@ -321,7 +321,7 @@ func TestReloadsAfterTheClockJumpedBack(t *testing.T) {
 	s.serves(client, second, "half an hour earlier it must not wait until then")
 }
 
-// Old and new authority overlap while everybody gets new certificates.
+// Old and new authority overlap until all certificates are renewed.
 func TestFollowsTheAuthority(t *testing.T) {
 	before, after := pkitest.New(t, "old"), pkitest.New(t, "new")
 	leaf := pkitest.Leaf{URIs: []string{operator}}
@@ -367,7 +367,7 @@ func TestKeepsWhatIsGood(t *testing.T) {
 		{name: "key before certificate", why: "in any order", file: "tls.key", content: second.KeyPEM},
 		{name: "half a certificate", why: "a write may be seen before it is over", file: "tls.crt", content: second.CertificatePEM[:len(second.CertificatePEM)/2]},
 		{name: "empty key", why: "likewise", file: "tls.key", content: nil},
-		{name: "garbage", why: "whatever stands there, the server goes on", file: "tls.crt", content: []byte("\x00garbage")},
+		{name: "garbage", why: "the server keeps serving with any content", file: "tls.crt", content: []byte("\x00garbage")},
 		{name: "empty bundle", why: "an empty pool must not replace the pinned authority", file: "ca.crt", content: nil},
 		{name: "bundle of garbage", why: "likewise", file: "ca.crt", content: []byte("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")},
 	} {
@@ -408,7 +408,7 @@ func TestKeepsWhatIsGood(t *testing.T) {
 		s.serves(client, first, "a volume may be away for a moment")
 
 		if !strings.Contains(s.logged(), "cannot read TLS file") {
-			t.Errorf("it is not told:\n%s", s.logged())
+			t.Errorf("the failure is not logged:\n%s", s.logged())
 		}
 	})
 }

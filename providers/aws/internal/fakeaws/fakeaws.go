@@ -82,7 +82,7 @@ func New(t *testing.T) *Server {
 
 	s.URL = server.URL
 
-	// What the machine of the test has is nobody's.
+	// The environment of the machine must not affect the test.
 	for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE"} {
 		t.Setenv(name, "")
 	}
@@ -323,7 +323,7 @@ func (r *References) ServiceAccountToken(_ context.Context, ref metav1alpha1.Ser
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if ref.Name == "nobody" {
+	if ref.Name == "absent" {
 		return "", provider.InvalidConfig("ServiceAccount %q does not exist", ref.Name)
 	}
 

@@ -11,8 +11,8 @@ import (
 	"github.com/external-secrets/eso/sdk/provider"
 )
 
-// Credentials are got anew well before they end, outlive an AWS that is away,
-// and do not outlive a refusal.
+// Credentials are renewed well before they expire, stay in use while AWS is
+// unavailable, and are dropped after a refusal.
 func TestStep(t *testing.T) {
 	now := time.Now()
 	got := aws.Credentials{AccessKeyID: "ASIA", SecretAccessKey: "s", CanExpire: true, Expires: now.Add(time.Hour)}
@@ -27,7 +27,7 @@ func TestStep(t *testing.T) {
 	}
 
 	if left := got.Expires.Sub(early.Expires); left < renewBefore/2 || left > renewBefore {
-		t.Errorf("they are got anew %s before their end", left)
+		t.Errorf("they are renewed %s before they expire", left)
 	}
 
 	now = now.Add(58 * time.Minute)
@@ -37,7 +37,7 @@ func TestStep(t *testing.T) {
 		t.Errorf("while AWS is away: until %s, %v", kept.Expires.Sub(now), err)
 	}
 
-	if _, err := l.HandleFailToRefresh(t.Context(), early, provider.Unauthenticated("the role is gone")); err == nil {
+	if _, err := l.HandleFailToRefresh(t.Context(), early, provider.Unauthenticated("the role does not exist")); err == nil {
 		t.Error("they outlive a refusal")
 	}
 

@@ -173,17 +173,17 @@ func (s *Session) refusal(err error, refusal smithy.APIError, what string, hidde
 		// session's token.
 		return provider.Unauthenticated("cannot %s: AWS does not accept the credentials (%s)%s", what, code, id)
 	case expired:
-		return provider.Unauthenticated("cannot %s: the credentials have ended (%s)%s", what, code, id)
+		return provider.Unauthenticated("cannot %s: the credentials have expired (%s)%s", what, code, id)
 	case throttled:
 		if after <= 0 {
 			after = throttlePause
 		}
 
-		return provider.Throttled(after, "cannot %s: AWS is asked too often (%s%s)%s", what, code, because, id)
+		return provider.Throttled(after, "cannot %s: AWS throttles the requests (%s%s)%s", what, code, because, id)
 	case conflict:
 		return &provider.Error{
 			Code: codes.Aborted, Reason: pb.ReasonUnavailable,
-			Message: fmt.Sprintf("cannot %s: somebody else changes it at the same time (%s%s)%s", what, code, because, id),
+			Message: fmt.Sprintf("cannot %s: another client changes it at the same time (%s%s)%s", what, code, because, id),
 		}
 	case invalid:
 		return provider.InvalidRequest("cannot %s: AWS refuses (%s%s)%s", what, code, because, id)
@@ -231,7 +231,7 @@ func (s *Session) Check(ctx context.Context, probe func(context.Context) error) 
 
 	var typed *provider.Error
 
-	failed := provider.AsError(s.Error(ctx, err, "ask STS who the credentials belong to"))
+	failed := provider.AsError(s.Error(ctx, err, "get the caller identity from STS"))
 	if errors.As(err, &typed) || ctx.Err() != nil || (failed.Code != codes.Unavailable && failed.Code != codes.PermissionDenied) {
 		return provider.Validation{}, failed
 	}

@@ -97,7 +97,7 @@ func TestErrors(t *testing.T) {
 		after     time.Duration
 		text      string
 	}{
-		{name: "absent", why: "AWS itself knows no such secret", answer: fakeaws.Refusal{Code: "ResourceNotFoundException"}, code: codes.NotFound, text: "does not exist"},
+		{name: "absent", why: "AWS reports that the secret does not exist", answer: fakeaws.Refusal{Code: "ResourceNotFoundException"}, code: codes.NotFound, text: "does not exist"},
 		{name: "404 of something else", why: "a gateway proves nothing", answer: fakeaws.Refusal{Status: 404, Raw: "<html>not here</html>"}, code: codes.Unavailable, store: true, text: "not as AWS does"},
 		{name: "no parameter", why: "the other service's word", answer: fakeaws.Refusal{Code: "ParameterNotFound"}, code: codes.NotFound},
 		{name: "denied", why: "of this secret alone", answer: fakeaws.Refusal{Code: "AccessDeniedException", Message: quoted}, code: codes.PermissionDenied, text: "AWS refuses (AccessDeniedException"},
@@ -105,7 +105,7 @@ func TestErrors(t *testing.T) {
 		{name: "unknown key", why: "every call fails by it", answer: fakeaws.Refusal{Code: "UnrecognizedClientException", Message: quoted}, code: codes.Unauthenticated, store: true, text: "does not accept the credentials"},
 		{name: "wrong signature", why: "AWS repeats what was signed, the session's token too", answer: fakeaws.Refusal{Status: 403, Code: "SignatureDoesNotMatch", Message: quoted}, code: codes.Unauthenticated, store: true},
 		{name: "invalid signature", why: "the same in JSON", answer: fakeaws.Refusal{Code: "InvalidSignatureException", Message: quoted}, code: codes.Unauthenticated, store: true},
-		{name: "expired", why: "the SDK makes the store anew", answer: fakeaws.Refusal{Code: "ExpiredTokenException", Message: quoted}, code: codes.Unauthenticated, store: true, text: "have ended"},
+		{name: "expired", why: "the SDK creates the store again", answer: fakeaws.Refusal{Code: "ExpiredTokenException", Message: quoted}, code: codes.Unauthenticated, store: true, text: "have expired"},
 		{name: "throttled", why: "AWS does not say when: some seconds", answer: fakeaws.Refusal{Code: "ThrottlingException", Message: "Rate exceeded"}, code: codes.ResourceExhausted, store: true, after: 5 * time.Second},
 		{name: "throttled until", why: "AWS says when", answer: fakeaws.Refusal{Code: "TooManyRequestsException", Header: map[string]string{"Retry-After": "7"}}, code: codes.ResourceExhausted, store: true, after: 7 * time.Second},
 		{name: "429", why: "by the status alone", answer: fakeaws.Refusal{Status: 429, Raw: "{}"}, code: codes.ResourceExhausted, store: true, after: 5 * time.Second},
@@ -191,7 +191,7 @@ func TestErrorsWithoutAnAnswer(t *testing.T) {
 	discreet(t, err)
 
 	if typed := provider.AsError(err); typed.Code != codes.Unavailable || !typed.StoreScope || !strings.Contains(typed.Message, "connection refused") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("no listener: %v", err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestConfigs(t *testing.T) {
 		{"a missing key", "the resolver's own words", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) {
 			a.Auth.SecretRef.SecretAccessKeySecretRef.Key = "none"
 		}, `has no key "none"`},
-		{"no credentials", "nobody gets the provider's by leaving his own out", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) { a.Auth = v2alpha1.AWSAuth{} }, "--own-identity-namespace=team"},
+		{"no credentials", "omitting credentials does not allow the provider's own", func(a *v2alpha1.AWSAccess, _ *fakeaws.References) { a.Auth = v2alpha1.AWSAuth{} }, "--own-identity-namespace=team"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			access, env, references := fakeaws.Access(), fakeaws.Environment(), fakeaws.NewReferences()
@@ -265,8 +265,8 @@ func TestOwnIdentity(t *testing.T) {
 	}
 }
 
-// EKS returns a Pod its identity by an agent on the node, which tells Pods apart by
-// the token that each has in a file.
+// EKS provides a Pod's identity by an agent on the node, which identifies Pods by
+// a token file.
 func TestPodIdentity(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})
@@ -297,7 +297,7 @@ func TestPodIdentity(t *testing.T) {
 	own := v2alpha1.AWSAccess{Region: fakeaws.Region}
 	env := fakeaws.Environment()
 
-	// It is lent to whom it is allowed only.
+	// Only allowed namespaces may use it.
 	if _, err := open(t, env, own); provider.AsError(err).Reason != pb.ReasonReferenceDenied || asked.Load() != 0 {
 		t.Errorf("a config that may not use it: %v, after %d requests to the agent", err, asked.Load())
 	}
@@ -321,8 +321,8 @@ func TestPodIdentity(t *testing.T) {
 		t.Errorf("the agent was asked %d times", n)
 	}
 
-	// An agent that refuses is told, and what the Pod has is not.
-	if err := os.WriteFile(file, []byte("token-of-nobody"), 0o600); err != nil {
+	// The refusal of the agent is reported, and the Pod's token is not.
+	if err := os.WriteFile(file, []byte("unknown-token"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -435,8 +435,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// Credentials that have ended are got anew, with a new token of the
-// ServiceAccount, which lives shorter than they do.
+// Expired credentials are renewed with a new token of the ServiceAccount, which has
+// a shorter lifetime.
 func TestRenewal(t *testing.T) {
 	server := fakeaws.New(t)
 	expires := time.Now()
@@ -482,8 +482,8 @@ func TestRefusedLogins(t *testing.T) {
 	}}}
 	assume := fakeaws.Access()
 	assume.Role = "arn:aws:iam::123456789012:role/last"
-	nobody := *web.DeepCopy()
-	nobody.Auth.JWT.ServiceAccountRef.Name = "nobody"
+	absent := *web.DeepCopy()
+	absent.Auth.JWT.ServiceAccountRef.Name = "absent"
 
 	for _, test := range []struct {
 		name, why string
@@ -493,11 +493,11 @@ func TestRefusedLogins(t *testing.T) {
 		text      string
 	}{
 		{"a role that does not trust", "AWS says AccessDenied of it", assume, fakeaws.Refusal{Status: 403, Code: "AccessDenied", Message: "not authorized to perform sts:AssumeRole"}, codes.Unauthenticated, "cannot assume role arn:aws:iam::123456789012:role/last"},
-		{"a token for somebody else", "the identity provider is not set up", web, fakeaws.Refusal{Code: "InvalidIdentityToken", Message: fakeaws.JWT}, codes.Unauthenticated, "cannot log in to role arn:aws:iam::123456789012:role/login"},
-		{"an expired token", "clocks differ", web, fakeaws.Refusal{Code: "ExpiredTokenException", Message: fakeaws.JWT}, codes.Unauthenticated, "ended"},
-		{"throttled", "that is no refusal", assume, fakeaws.Refusal{Code: "Throttling", Header: map[string]string{"Retry-After": "3"}}, codes.ResourceExhausted, "asked too often"},
+		{"a token for another audience", "the identity provider is not set up", web, fakeaws.Refusal{Code: "InvalidIdentityToken", Message: fakeaws.JWT}, codes.Unauthenticated, "cannot log in to role arn:aws:iam::123456789012:role/login"},
+		{"an expired token", "clocks differ", web, fakeaws.Refusal{Code: "ExpiredTokenException", Message: fakeaws.JWT}, codes.Unauthenticated, "expired"},
+		{"throttled", "that is no refusal", assume, fakeaws.Refusal{Code: "Throttling", Header: map[string]string{"Retry-After": "3"}}, codes.ResourceExhausted, "throttles the requests"},
 		{"down", "nor is that", assume, fakeaws.Refusal{Status: 503, Code: "ServiceUnavailable"}, codes.Unavailable, "AWS fails"},
-		{"no ServiceAccount", "the resolver's own words", nobody, nil, codes.FailedPrecondition, `ServiceAccount "nobody" does not exist`},
+		{"no ServiceAccount", "the resolver's message", absent, nil, codes.FailedPrecondition, `ServiceAccount "absent" does not exist`},
 		{"no credentials in the answer", "an answer is not to be trusted", web, "<AssumeRoleWithWebIdentityResponse><AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>", codes.Unavailable, "no credentials"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -568,7 +568,7 @@ func TestRetriesAndCalls(t *testing.T) {
 	}
 
 	if err := get(t.Context(), s); provider.AsError(err).Code != codes.Unavailable {
-		t.Errorf("after all tries: %v", err)
+		t.Errorf("after all attempts: %v", err)
 	}
 
 	want := map[string]int{"GetSecretValue InternalServiceError": 1, "GetSecretValue ThrottlingException": 1, "GetSecretValue OK": 1, "GetSecretValue error": 3}
@@ -577,7 +577,7 @@ func TestRetriesAndCalls(t *testing.T) {
 	}
 }
 
-// The config's own limit is told as AWS's would be, and nothing is sent.
+// The config's own limit is reported like AWS's throttling, and no request is sent.
 func TestRequestsPerSecond(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("GetSecretValue", map[string]string{"SecretString": "v"})
@@ -586,7 +586,7 @@ func TestRequestsPerSecond(t *testing.T) {
 	access.RequestsPerSecond = 1
 	env, calls := fakeaws.Environment(), &counter{calls: map[string]int{}}
 	twice := 2
-	// To try again would take longer than anybody waits.
+	// A retry would exceed the caller's deadline.
 	env.Retry.MaxRetries, env.Retry.Interval, env.Calls = &twice, time.Hour, calls
 
 	s := mustOpen(t, env, access)

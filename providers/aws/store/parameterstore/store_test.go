@@ -151,8 +151,7 @@ func TestReadBatches(t *testing.T) {
 	}
 }
 
-// An answer of another version than the one that was asked for is not taken for
-// it.
+// An answer with another version than the requested one is an error.
 func TestReadAnotherVersion(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("GetParameters", fields{"Parameters": []fields{
@@ -212,8 +211,7 @@ func TestReadSingly(t *testing.T) {
 	check(1, 0)
 }
 
-// Tags answer for metadata; that AWS knows none is not that the parameter is
-// absent.
+// Tags are the metadata; missing tags do not mean that the parameter is absent.
 func TestMetadata(t *testing.T) {
 	server := fakeaws.New(t)
 	server.Always("ListTagsForResource", fields{"TagList": []fields{{"Key": "team", "Value": "blue"}}})
@@ -270,8 +268,8 @@ func TestFind(t *testing.T) {
 	}{
 		{"path", "one call gives names and values", "", provider.Query{Path: below("/app/")}, []string{"/app/a", "/app/c", "/app/x/b"}, "GetParametersByPath"},
 		{"path and name", "the expression is compared here", "", provider.Query{Path: below("/app"), Name: regexp.MustCompile("b$")}, []string{"/app/x/b"}, "GetParametersByPath"},
-		{"prefix", "keys are told without it", "/app/", provider.Query{}, []string{"a", "c", "x/b"}, "GetParametersByPath"},
-		{"tags", "only a list knows them", "", provider.Query{Path: below("/app"), Tags: map[string]string{"team": "blue"}}, []string{"/app/a", "/app/c"}, "DescribeParameters"},
+		{"prefix", "keys are returned without it", "/app/", provider.Query{}, []string{"a", "c", "x/b"}, "GetParametersByPath"},
+		{"tags", "only a list contains them", "", provider.Query{Path: below("/app"), Tags: map[string]string{"team": "blue"}}, []string{"/app/a", "/app/c"}, "DescribeParameters"},
 		{"everything", "there are names outside of the hierarchy", "", provider.Query{}, []string{"/app/a", "/app/c", "/application/b", "plain"}, "DescribeParameters"},
 		{"a beginning", "of names outside of the hierarchy", "", provider.Query{Path: below("pl")}, []string{"plain"}, "DescribeParameters"},
 	} {
@@ -372,7 +370,7 @@ func TestPush(t *testing.T) {
 	}{
 		{name: "the same", why: "every sync repeats it", value: "v", tags: own, push: provider.Push{Value: []byte("v")}},
 		{name: "another", why: "it keeps its type", value: "w", tags: own, push: provider.Push{Value: []byte("v")}, want: []string{"PutParameter"}, in: fields{"Type": "SecureString", "Overwrite": true, "Value": "v"}},
-		{name: "another type", why: "it was asked for", value: "v", tags: own, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretType":"String"}`)}, want: []string{"PutParameter"}, in: fields{"Type": "String"}},
+		{name: "another type", why: "it was requested", value: "v", tags: own, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretType":"String"}`)}, want: []string{"PutParameter"}, in: fields{"Type": "String"}},
 		{name: "foreign", why: "it stays", value: "w", tags: tags.Owners().Tags("owner-b", nil), push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
 		{name: "unmarked", why: "it stays", value: "w", push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
 		{name: "adopted", why: "tags are set on their own", value: "w", push: provider.Push{Value: []byte("v"), Adopt: true}, want: []string{"AddTagsToResource", "PutParameter"}},
@@ -455,7 +453,7 @@ func TestPushNew(t *testing.T) {
 	server.Always("PutParameter", fakeaws.Refusal{Code: "ParameterAlreadyExists"})
 
 	if _, err := s.Push(t.Context(), provider.Push{Key: "/db", Value: []byte("v"), Owner: owner}); codeOf(err) != codes.Aborted {
-		t.Errorf("two who make it at once: %v", err)
+		t.Errorf("two concurrent creations: %v", err)
 	}
 
 	server.Always("PutParameter", fakeaws.Refusal{Code: "ValidationException", Message: "Value 'a secret value' at 'value' failed to satisfy constraint: too long"})
@@ -518,8 +516,8 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// A parameter that was deleted and made anew counts its versions from one
-// again: its revision is another.
+// The versions of a parameter that was deleted and created again restart at one:
+// its revision differs.
 func TestRevision(t *testing.T) {
 	server := fakeaws.New(t)
 	s := open(t, "")

@@ -177,8 +177,8 @@ func (s *Store) put(ctx context.Context, push provider.Push, set settings, value
 		return provider.Pushed{}, s.session.Error(ctx, err, fmt.Sprintf("write parameter %q", push.Key), value, push.Value)
 	}
 
-	// When it was written, which belongs to the revision, AWS tells those who
-	// read it only.
+	// The time of the write is part of the revision, and AWS returns it only to
+	// reads.
 	written, err := s.parameter(ctx, push.Key, "")
 	if err != nil || written.Version != put.Version {
 		return provider.Pushed{Changed: true}, nil //nolint:nilerr // it is written; a revision is only of use to the next read

@@ -181,7 +181,7 @@ func TestReadPartOfABatch(t *testing.T) {
 	server.Always("BatchGetSecretValue", fields{
 		"SecretValues": []fields{
 			{"Name": "k0", "SecretBinary": base64.StdEncoding.EncodeToString([]byte{0, 0xff}), "VersionId": "v7"},
-			{"Name": "somebody else's", "SecretString": "x"},
+			{"Name": "another owner's", "SecretString": "x"},
 		},
 		"Errors": []fields{
 			{"SecretId": "k1", "ErrorCode": "ResourceNotFoundException", "Message": "can't find"},
@@ -387,12 +387,12 @@ func TestPush(t *testing.T) {
 		{name: "the same", why: "every sync repeats it", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v")}},
 		{name: "the same bytes", why: "in whichever form", value: fields{"SecretBinary": "dg=="}, push: provider.Push{Value: []byte("v")}},
 		{name: "another", why: "it is replaced", value: fields{"SecretString": "w"}, push: provider.Push{Value: []byte("v")}, want: []string{"PutSecretValue"}},
-		{name: "another format", why: "it was asked for", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretPushFormat":"binary"}`)}, want: []string{"PutSecretValue"}},
+		{name: "another format", why: "it was requested", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte("v"), Settings: metadata(`{"secretPushFormat":"binary"}`)}, want: []string{"PutSecretValue"}},
 		{name: "bytes as text", why: "that cannot be", value: fields{"SecretString": "v"}, push: provider.Push{Value: []byte{0xff}, Settings: metadata(`{"secretPushFormat":"string"}`)}, code: codes.InvalidArgument},
-		{name: "foreign", why: "it stays as it is", value: fields{"SecretString": "w"}, more: foreign, push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
+		{name: "foreign", why: "it is not changed", value: fields{"SecretString": "w"}, more: foreign, push: provider.Push{Value: []byte("v"), Adopt: true}, code: codes.FailedPrecondition},
 		{name: "foreign and the same", why: "it is foreign all the same", value: fields{"SecretString": "v"}, more: foreign, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
-		{name: "unmarked", why: "somebody made it by hand", value: fields{"SecretString": "v"}, more: bare, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
-		{name: "adopted", why: "it was asked for; the mark comes first", value: fields{"SecretString": "w"}, more: bare, push: provider.Push{Value: []byte("v"), Adopt: true}, want: []string{"TagResource", "PutSecretValue"}},
+		{name: "unmarked", why: "it was created manually", value: fields{"SecretString": "v"}, more: bare, push: provider.Push{Value: []byte("v")}, code: codes.FailedPrecondition},
+		{name: "adopted", why: "it was requested; the mark comes first", value: fields{"SecretString": "w"}, more: bare, push: provider.Push{Value: []byte("v"), Adopt: true}, want: []string{"TagResource", "PutSecretValue"}},
 		{name: "of ESO v1", why: "it is taken over", value: fields{"SecretString": "v"}, more: v1, push: provider.Push{Value: []byte("v")}, want: []string{"TagResource"}},
 		{name: "kept", why: "it was generated once", value: fields{"SecretString": "w"}, more: foreign, push: provider.Push{Value: []byte("v"), IfNotExists: true}},
 		{name: "property", why: "the others stay", value: fields{"SecretString": `{"a":"1"}`}, push: provider.Push{Value: []byte("v"), Property: "b"}, want: []string{"PutSecretValue"}},
@@ -509,7 +509,7 @@ func TestPushToken(t *testing.T) {
 	}
 
 	if back := token("c", "v1", fields{first: []string{"AWSPREVIOUS"}}); back == first {
-		t.Error("after somebody went back to v1, the token is that of the version that followed it")
+		t.Error("after a rollback to v1, the token is that of the version that followed it")
 	}
 
 	holding(server, fields{"SecretString": "old"}, nil)
@@ -537,7 +537,7 @@ func TestDelete(t *testing.T) {
 		{name: "window", why: "the config decides", deletion: v2alpha1.SecretsManagerDeletion{RecoveryWindowInDays: 7}, want: []string{"DeleteSecret"}, in: "map[RecoveryWindowInDays:7 SecretId:" + arn + "]"},
 		{name: "force", why: "the config decides", deletion: v2alpha1.SecretsManagerDeletion{ForceDeleteWithoutRecovery: true}, want: []string{"DeleteSecret"}, in: "map[ForceDeleteWithoutRecovery:true SecretId:" + arn + "]"},
 		{name: "copies", why: "AWS deletes none that has them", more: fields{"ReplicationStatus": []fields{{"Region": "us-east-1"}}}, want: []string{"RemoveRegionsFromReplication", "DeleteSecret"}},
-		{name: "scheduled", why: "it is gone already", more: fields{"DeletedDate": 1}},
+		{name: "scheduled", why: "it is already deleted", more: fields{"DeletedDate": 1}},
 		{name: "foreign", why: "it stays", more: fields{"Tags": tagList(tags.Owners().Tags("owner-b", nil))}, code: codes.FailedPrecondition},
 		{name: "unmarked", why: "it stays", more: fields{"Tags": []fields{}}, code: codes.FailedPrecondition},
 		{name: "of ESO v1", why: "it counts as ours", more: fields{"Tags": tagList(map[string]string{"managed-by": "external-secrets"})}, want: []string{"DeleteSecret"}},

@@ -156,7 +156,7 @@ func resolve(ctx context.Context, env provider.Environment, spec *v2alpha1.Clust
 func serverOf(ctx context.Context, env provider.Environment, server *v2alpha1.KubernetesServer) (*target, error) {
 	if server == nil {
 		if env.APIServer.URL == "" {
-			return nil, provider.InvalidConfig("spec.server: needed: the provider knows no cluster of its own")
+			return nil, provider.InvalidConfig("spec.server: needed: the provider does not run in a cluster")
 		}
 
 		t := &target{server: env.APIServer.URL}

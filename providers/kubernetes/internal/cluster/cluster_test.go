@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canary stands in every credential: no error may hold it.
+// canary is part of every credential: no error may contain it.
 const canary = "canary-77aa"
 
 // references are a Secret's keys.
@@ -109,7 +109,7 @@ func TestOpen(t *testing.T) {
 		spec      v2alpha1.Cluster
 		want      string
 	}{
-		{"token", "as it stands, without the line's end", v2alpha1.Cluster{Server: server, Auth: &v2alpha1.KubernetesAuth{Token: &v2alpha1.KubernetesToken{BearerToken: key("token")}}}, "Bearer " + canary},
+		{"token", "unchanged, without the trailing newline", v2alpha1.Cluster{Server: server, Auth: &v2alpha1.KubernetesAuth{Token: &v2alpha1.KubernetesToken{BearerToken: key("token")}}}, "Bearer " + canary},
 		{"ServiceAccount", "a token is requested", v2alpha1.Cluster{Server: server, Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "app"}}}, "Bearer " + canary + "app"},
 		{"this cluster", "its address is known, its login is not lent", v2alpha1.Cluster{Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "app"}}}, "Bearer " + canary + "app"},
 	} {
@@ -154,7 +154,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"no URL", "each mistake names its field", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://"}, Auth: token}, references{"token": canary}, "spec.server.url"},
 		{"a bundle that is none", "likewise", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a", CABundle: []byte("x")}, Auth: token}, references{"token": canary}, "spec.server.caBundle holds no PEM"},
 		{"a token of two lines", "it would be two headers", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: token}, references{"token": canary + "\nX: y"}, "spec.auth.token.bearerToken"},
-		{"no ServiceAccount", "told when the store is made", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "absent"}}}, nil, "does not exist"},
+		{"no ServiceAccount", "reported when the store is created", v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{ServiceAccount: &metav1alpha1.ServiceAccountSelector{Name: "absent"}}}, nil, "does not exist"},
 		{
 			"a certificate without its key", "likewise",
 			v2alpha1.Cluster{Server: &v2alpha1.KubernetesServer{URL: "https://a"}, Auth: &v2alpha1.KubernetesAuth{Cert: &v2alpha1.KubernetesCert{ClientCert: key("ca"), ClientKey: key("ca")}}},
@@ -165,10 +165,10 @@ func TestOpenRefuses(t *testing.T) {
 		{"exec", "it would run a program in the provider's Pod", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "exec: {apiVersion: client.authentication.k8s.io/v1, command: id, interactiveMode: Never}")}, "exec is not allowed"},
 		{"token file", "it would send the provider's own", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token")}, "tokenFile is not allowed"},
 		{"certificate file", "likewise", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "client-certificate: /etc/tls.crt, client-key: /etc/tls.key")}, "client-certificate is not allowed"},
-		{"authority file", "it tells which files there are", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", certificate-authority: /etc/ca.crt", "token: "+canary)}, "certificate-authority is not allowed"},
-		{"no check of the server", "anybody could be it", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", insecure-skip-tls-verify: true", "token: "+canary)}, "insecure-skip-tls-verify is not allowed"},
+		{"authority file", "an error would reveal which files exist", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", certificate-authority: /etc/ca.crt", "token: "+canary)}, "certificate-authority is not allowed"},
+		{"no check of the server", "any server could impersonate it", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", insecure-skip-tls-verify: true", "token: "+canary)}, "insecure-skip-tls-verify is not allowed"},
 		{"proxy", "it is dialled before the server", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at+", proxy-url: http://10.0.0.1", "token: "+canary)}, "proxy-url is not allowed"},
-		{"impersonation", "nobody reads it off the store", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "token: "+canary+", as: admin")}, "as is not allowed"},
+		{"impersonation", "the store does not show it", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "token: "+canary+", as: admin")}, "as is not allowed"},
 		{"http in the kubeconfig", "", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig("server: http://cluster.example.com", "token: "+canary)}, "no https URL"},
 		{"no login in the kubeconfig", "", v2alpha1.Cluster{AuthRef: ref("file")}, references{"file": kubeconfig(at, "")}, "neither client-certificate-data nor a token"},
 	} {
@@ -195,11 +195,11 @@ func TestError(t *testing.T) {
 		text      string
 	}{
 		{"not found", "the API server names what is not there", apierrors.NewNotFound(resource, "db"), codes.NotFound, `"db" not found`},
-		{"no such path", "what knows no Secrets proves nothing of one", apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", resource, "db", canary, 0, true), codes.FailedPrecondition, "knows no such path"},
-		{"unauthorized", "the SDK logs in anew", apierrors.NewUnauthorized("expired"), codes.Unauthenticated, "refuses the login"},
+		{"no such path", "a server without Secrets is no evidence that one is absent", apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", resource, "db", canary, 0, true), codes.FailedPrecondition, "has no such path"},
+		{"unauthorized", "the SDK logs in again", apierrors.NewUnauthorized("expired"), codes.Unauthenticated, "refuses the login"},
 		{"forbidden", "another Secret may be allowed", apierrors.NewForbidden(resource, "db", errors.New("no")), codes.PermissionDenied, "forbidden"},
 		{"conflict", "it is tried again", apierrors.NewConflict(resource, "db", errors.New("x")), codes.Aborted, "at the same time"},
-		{"throttled", "it says when to come back", apierrors.NewTooManyRequests("slow", 7), codes.ResourceExhausted, "too often"},
+		{"throttled", "it contains the retry delay", apierrors.NewTooManyRequests("slow", 7), codes.ResourceExhausted, "throttles"},
 		{"a page of something else", "it could be any page of the provider's network", apierrors.NewGenericServerResponse(http.StatusBadGateway, "GET", resource, "db", canary, 0, true), codes.Unavailable, "502: Bad Gateway"},
 		{"no answer", "", errors.New("connection refused"), codes.Unavailable, "does not answer"},
 		{"the store's own limit", "it keeps its own words", provider.Throttled(time.Second, "limit"), codes.ResourceExhausted, "limit"},

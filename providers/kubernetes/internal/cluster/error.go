@@ -58,17 +58,17 @@ func Error(what string, err error) error {
 	case apierrors.IsNotFound(err) && own && answer.Details != nil && answer.Details.Name != "":
 		return provider.NotFound("cannot %s: %s", what, because)
 	case apierrors.IsNotFound(err):
-		return provider.InvalidConfig("cannot %s: the server knows no such path: %s", what, because)
+		return provider.InvalidConfig("cannot %s: the server has no such path: %s", what, because)
 	case apierrors.IsUnauthorized(err):
 		return provider.Unauthenticated("cannot %s: the API server refuses the login: %s", what, because)
 	case apierrors.IsForbidden(err):
 		return provider.AccessDenied("cannot %s: %s", what, because)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: somebody else writes it at the same time", what)}
+		return &provider.Error{Code: codes.Aborted, Reason: pb.ReasonUnavailable, Message: fmt.Sprintf("cannot %s: another client writes it at the same time", what)}
 	case apierrors.IsTooManyRequests(err):
 		seconds, _ := apierrors.SuggestsClientDelay(err)
 
-		return provider.Throttled(time.Duration(seconds)*time.Second, "cannot %s: the API server is asked too often", what)
+		return provider.Throttled(time.Duration(seconds)*time.Second, "cannot %s: the API server throttles the requests", what)
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err), apierrors.IsMethodNotSupported(err):
 		return provider.InvalidRequest("cannot %s: the API server refuses: %s", what, http.StatusText(int(answer.Code)))
 	default:

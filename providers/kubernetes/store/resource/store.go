@@ -104,7 +104,7 @@ func rulesOf(allow []v2alpha1.ResourceRule) ([]rule, error) {
 
 		for _, other := range rules {
 			if other.resource.Resource == r.resource.Resource {
-				return nil, provider.InvalidConfig("%s.resource: %q is listed twice: keys could not tell them apart", field, a.Resource)
+				return nil, provider.InvalidConfig("%s.resource: %q is listed twice: keys would be ambiguous", field, a.Resource)
 			}
 		}
 
@@ -225,7 +225,7 @@ func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 		switch typed := provider.AsError(orNone(err)); {
 		case err == nil:
 		case typed.Code == codes.PermissionDenied:
-			return provider.Validation{Unknown: true, Message: typed.Message + ": whether it may be read by name, only a read can tell"}, nil
+			return provider.Validation{Unknown: true, Message: typed.Message + ": only a read shows whether it may be read by name"}, nil
 		default:
 			return provider.Validation{}, err
 		}

@@ -26,7 +26,7 @@ func TestRulesAreChecked(t *testing.T) {
 		{"none", "a list that allows nothing is a mistake", nil, "spec.allow"},
 		{"Secrets", "they have a kind of their own", []v2alpha1.ResourceRule{{APIVersion: "v1", Resource: "secrets"}}, "Secrets are read through a Kubernetes config"},
 		{"subresource", "a token is one", []v2alpha1.ResourceRule{{APIVersion: "v1", Resource: "serviceaccounts/token"}}, "spec.allow[0].resource"},
-		{"twice", "keys could not tell them apart", []v2alpha1.ResourceRule{{APIVersion: "a/v1", Resource: "x"}, {APIVersion: "b/v1", Resource: "x"}}, "spec.allow[1].resource"},
+		{"twice", "keys would be ambiguous", []v2alpha1.ResourceRule{{APIVersion: "a/v1", Resource: "x"}, {APIVersion: "b/v1", Resource: "x"}}, "spec.allow[1].resource"},
 		{"expression", "the field is named", []v2alpha1.ResourceRule{{APIVersion: "v1", Resource: "configmaps", Names: []string{"("}}}, "spec.allow[0].names"},
 		{"expression that closes the anchors", "it would match more than it says", []v2alpha1.ResourceRule{{APIVersion: "v1", Resource: "configmaps", Names: []string{"x)|(.*"}}}, "spec.allow[0].names"},
 		{"version", "", []v2alpha1.ResourceRule{{APIVersion: "a/b/c", Resource: "x"}}, "spec.allow[0]"},
@@ -60,7 +60,7 @@ func TestLocate(t *testing.T) {
 		{name: "by name", why: "the only resource is meant", key: "app", rules: one, want: "configmaps app"},
 		{name: "qualified", why: "it may be named, too", key: "configmaps/db-1", rules: one, want: "configmaps db-1"},
 		{name: "of two", why: "", key: "databases/a", rules: two, want: "databases a"},
-		{name: "of two, by name", why: "nobody knows which", key: "a", rules: two, code: codes.InvalidArgument},
+		{name: "of two, by name", why: "the resource would be ambiguous", key: "a", rules: two, code: codes.InvalidArgument},
 		{name: "not listed", why: "expressions are anchored", key: "my-app", rules: one, code: codes.PermissionDenied},
 		{name: "another resource", why: "", key: "pods/a", rules: two, code: codes.PermissionDenied},
 		{name: "a path", why: "it would be another object", key: "configmaps/../secrets/a", rules: two, code: codes.InvalidArgument},
@@ -99,7 +99,7 @@ func TestOnlyWhatIsAllowedIsTold(t *testing.T) {
 		fields    []string
 		want      string
 	}{
-		{"all", "but for what nobody reads", nil, `{"apiVersion":"example.com/v1","kind":"Database","metadata":{"name":"a","uid":"u","annotations":{"secret":"s"}},"spec":{"host":"h","password":"p","nested":{"a":"1","b":"2"}},"status":{"phase":"Ready"}}`},
+		{"all", "except for managedFields", nil, `{"apiVersion":"example.com/v1","kind":"Database","metadata":{"name":"a","uid":"u","annotations":{"secret":"s"}},"spec":{"host":"h","password":"p","nested":{"a":"1","b":"2"}},"status":{"phase":"Ready"}}`},
 		{"some", "", []string{"spec.host", "status"}, `{"spec":{"host":"h"},"status":{"phase":"Ready"}}`},
 		{"shared beginning", "", []string{"spec.nested.a", "spec.host"}, `{"spec":{"host":"h","nested":{"a":"1"}}}`},
 		{"one inside the other", "the wider counts", []string{"spec.nested", "spec.nested.a"}, `{"spec":{"nested":{"a":"1","b":"2"}}}`},
@@ -129,6 +129,6 @@ func TestOnlyWhatIsAllowedIsTold(t *testing.T) {
 
 	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "a"}}}
 	if _, err := (rule{}).document(secret); err == nil {
-		t.Error("a Secret under another resource's name is told")
+		t.Error("a Secret under another resource's name is returned")
 	}
 }

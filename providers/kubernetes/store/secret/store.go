@@ -201,7 +201,7 @@ func (s *Store) Validate(ctx context.Context) (provider.Validation, error) {
 	}
 
 	if review.Status.Incomplete {
-		return provider.Validation{Unknown: true, Message: "the API server cannot tell all that the login may do"}, nil
+		return provider.Validation{Unknown: true, Message: "the API server cannot list all permissions of the login"}, nil
 	}
 
 	return provider.Validation{}, provider.AccessDenied("the login may not get Secrets in namespace %q: grant it get of secrets there", s.namespace)

@@ -209,15 +209,15 @@ func TestPushOwnership(t *testing.T) {
 		writes    int
 	}{
 		{"another owner", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{Adopt: true}, codes.FailedPrecondition, 0},
-		{"nobody", "made by hand", metav1.ObjectMeta{}, provider.Push{}, codes.FailedPrecondition, 0},
-		{"nobody, adopted", "", metav1.ObjectMeta{}, provider.Push{Adopt: true}, codes.OK, 1},
+		{"no owner", "created manually", metav1.ObjectMeta{}, provider.Push{}, codes.FailedPrecondition, 0},
+		{"no owner, adopted", "", metav1.ObjectMeta{}, provider.Push{Adopt: true}, codes.OK, 1},
 		{
 			"an object of the cluster", "its controller writes it back", metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "ExternalSecret", Name: "x", Controller: &controller}}},
 			provider.Push{Adopt: true}, codes.FailedPrecondition, 0,
 		},
 		{"ESO v1", "it marks with a label", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}}, provider.Push{}, codes.OK, 1},
-		{"itself, and the value is there", "each write is an event for whoever watches", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}, Annotations: map[string]string{ownerAnnotation: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
-		{"whoever, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
+		{"itself, and the value is equal", "each write causes an event for all watches", metav1.ObjectMeta{Labels: map[string]string{ownership.ManagedTag: ownership.ManagedValue}, Annotations: map[string]string{ownerAnnotation: "me"}}, provider.Push{Value: []byte("v")}, codes.OK, 0},
+		{"any owner, and it must not be replaced", "", metav1.ObjectMeta{Annotations: map[string]string{ownerAnnotation: "you"}}, provider.Push{IfNotExists: true}, codes.OK, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			a := newAPIServer(t)
@@ -287,7 +287,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Somebody who writes in between is not written over.
+// A concurrent write of another client is not overwritten.
 func TestPushConflicts(t *testing.T) {
 	a := newAPIServer(t)
 	a.holds(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db", Annotations: map[string]string{ownerAnnotation: "me"}}})
@@ -310,8 +310,8 @@ func TestPushConflicts(t *testing.T) {
 	}
 }
 
-// A watch goes on where it ended; where that is gone, it says that something
-// may have been missed.
+// A watch resumes at its last resource version; if that has expired, it reports that
+// changes may have been missed.
 func TestWatch(t *testing.T) {
 	a := newAPIServer(t)
 	lists, rounds := 0, 0
@@ -338,7 +338,7 @@ func TestWatch(t *testing.T) {
 			event(w, "MODIFIED", "db", "101")
 			event(w, "MODIFIED", "other", "102")
 			event(w, "BOOKMARK", "", "103")
-		case 2: // it ends at once, and goes on
+		case 2: // it ends at once and is resumed
 		case 3:
 			fmt.Fprintln(w, `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`)
 		default:
@@ -368,7 +368,7 @@ func TestWatch(t *testing.T) {
 
 	want := []provider.Change{{}, {Keys: []string{"db"}}, {Resync: true}, {Keys: []string{"db"}}}
 	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 
 	if diff := cmp.Diff([]string{"100", "103", "103", "200"}, from); diff != "" {
@@ -388,10 +388,10 @@ func TestWatchIsRefused(t *testing.T) {
 	}
 }
 
-// A gateway that ends each watch at once is asked a few times, and not for ever.
+// If a gateway ends each watch at once, the number of attempts is bounded.
 func TestWatchesThatEndAtOnce(t *testing.T) {
 	for why, answer := range map[string]string{
-		"in good order": "", "for a version that is gone": `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`,
+		"in good order": "", "for an expired version": `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}}`,
 	} {
 		a := newAPIServer(t)
 		rounds := 0
@@ -414,7 +414,7 @@ func TestWatchesThatEndAtOnce(t *testing.T) {
 	}
 }
 
-// What another push has just made is no failure of the store.
+// A concurrent creation by another push is no failure of the store.
 func TestPushesThatMeet(t *testing.T) {
 	a := newAPIServer(t)
 	a.on("POST secrets", func(w http.ResponseWriter, _ *http.Request) {
@@ -451,6 +451,6 @@ func TestWritesAreNeverNotFound(t *testing.T) {
 	})
 
 	if changed, err := a.store(t).Delete(t.Context(), provider.Deletion{Key: "db", Property: "p", Owner: "me"}); err != nil || changed {
-		t.Errorf("a delete of what has gone: %t, %v", changed, err)
+		t.Errorf("a delete of an absent Secret: %t, %v", changed, err)
 	}
 }

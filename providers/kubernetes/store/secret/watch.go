@@ -34,7 +34,7 @@ const (
 
 // errGone means that the API server does not have the events since the last one
 // any more.
-var errGone = errors.New("the events since then are gone")
+var errGone = errors.New("the events since then are no longer available")
 
 // Watch reports changes from a watch of the API server. It receives the metadata
 // of Secrets and no values.

@@ -232,7 +232,7 @@ func (s *Server) groups() metav1.APIGroupList {
 	return list
 }
 
-// token answers a request for one with a text that nobody accepts.
+// token answers a TokenRequest with a token that no server accepts.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	var request map[string]any
 	if err := json.NewDecoder(io.LimitReader(r.Body, 1<<20)).Decode(&request); err != nil {

@@ -1,5 +1,5 @@
-// Package apiserver is as much of a Kubernetes API server as a provider under
-// test needs: it holds a few objects that can be read, and gives tokens that
-// nobody accepts. It is no place for anything secret: whoever runs on the
-// machine can read it.
+// Package apiserver implements the part of a Kubernetes API server that a
+// provider under test needs: it serves a few objects read-only and issues tokens
+// that no server accepts. It must not contain secrets: every process on the
+// machine can read them.
 package apiserver
