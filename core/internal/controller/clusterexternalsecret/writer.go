@@ -28,26 +28,26 @@ type blockedError struct{ message string }
 
 func (e *blockedError) Error() string { return e.message }
 
-// errGone says that the namespace is gone, or going.
+// errGone means that the namespace is deleted or being deleted.
 var errGone = errors.New("the namespace is gone")
 
-// writer writes ExternalSecrets, each under the condition that it is, or will
-// be, the ClusterExternalSecret's own.
+// writer writes ExternalSecrets, each under the precondition that the
+// ClusterExternalSecret controls it, or will control it after the write.
 type writer struct {
 	client client.Client
 	direct client.Reader
 }
 
-// foreign refuses an ExternalSecret that the ClusterExternalSecret does not
+// foreign returns an error for an ExternalSecret that the ClusterExternalSecret does not
 // control.
 func (c *child) foreign(current *esv1.ExternalSecret) error {
 	owner := metav1.GetControllerOf(current)
 
 	switch {
 	case owner == nil:
-		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and was not made by this ClusterExternalSecret: it is left alone; delete it, or set spec.externalSecretName", current.Name)}
+		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and was not created by this ClusterExternalSecret and is not changed; delete it, or set spec.externalSecretName", current.Name)}
 	case owner.UID != c.owner.UID:
-		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and belongs to %s %q: it is left alone; set spec.externalSecretName", current.Name, owner.Kind, owner.Name)}
+		return &blockedError{fmt.Sprintf("ExternalSecret %q exists, is controlled by %s %q and is not changed; set spec.externalSecretName", current.Name, owner.Kind, owner.Name)}
 	default:
 		return nil
 	}
