@@ -133,7 +133,7 @@ func TestCheck(t *testing.T) {
 		{"a text without end", `{{ "secret }}`, `template "k", line 1: ` + causeSyntax},
 		{"a number that is none", `{{ 1secret }}`, `template "k", line 1: ` + causeSyntax},
 		{"a character", `{{ ! }}`, `template "k", line 1: ` + causeSyntax},
-		{"a character that nobody sees", "{{ 1 \x01 }}", `template "k", line 1: ` + causeSyntax},
+		{"a character that is not printable", "{{ 1 \x01 }}", `template "k", line 1: ` + causeSyntax},
 		{"a value where a function must be", `{{ .user | "secret" }}`, `template "k", line 1: ` + causeSyntax},
 		{"a break alone", `{{ break }}`, `template "k", line 1: ` + causeSyntax},
 		{"a template twice", `{{ define "a" }}1{{ end }}{{ define "a" }}2{{ end }}`, `template "k", line 1: ` + causeSyntax},

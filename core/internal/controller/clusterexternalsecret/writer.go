@@ -220,8 +220,8 @@ func (w *writer) remove(ctx context.Context, old *esv1.ExternalSecret) error {
 	return fmt.Errorf("cannot delete ExternalSecret %q: %w", old.Name, err)
 }
 
-// release takes the finalizer of an older operator off a Namespace: nobody
-// else would, and the Namespace could never be deleted.
+// release removes the finalizer of an older operator from a Namespace: no other
+// controller does, and the Namespace could never be deleted.
 func (w *writer) release(ctx context.Context, namespace *metav1.PartialObjectMetadata, finalizer string) error {
 	after := namespace.DeepCopy()
 	if !controllerutil.RemoveFinalizer(after, finalizer) {

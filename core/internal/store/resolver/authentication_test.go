@@ -71,7 +71,7 @@ func TestTrustOfARegistration(t *testing.T) {
 			want: mtls.Trust{ServerName: "vault.secrets.svc", Authorities: mtls.Authorities{Bundle: "PEM"}},
 		},
 		{
-			why:  "the machine's authorities, where somebody else issues and none is named",
+			why:  "the system's CAs, if another issuer is used and no CA is configured",
 			tls:  &v2alpha1.ProviderTLS{Mode: v2alpha1.TLSModeExternal},
 			want: mtls.Trust{ServerName: "vault.secrets.svc", Authorities: mtls.Authorities{System: true}},
 		},

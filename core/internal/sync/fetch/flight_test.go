@@ -116,7 +116,7 @@ func TestReadWhoseLeaderLeaves(t *testing.T) {
 	})
 }
 
-// Who was told of a change must not be answered what was asked before it.
+// A read after a reported change must not share a read that began before it.
 func TestReadsBegunTooEarlyAreNotShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

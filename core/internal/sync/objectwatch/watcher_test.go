@@ -60,8 +60,8 @@ type plain struct{ cache.ListWatch }
 // IsWatchListSemanticsUnSupported is how client-go asks for it.
 func (*plain) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Nobody waits for an object: its owner is notified when it is known, also where
-// there is none.
+// Content does not block: the owner of an object is notified when its state is
+// known, even if the object does not exist.
 func TestContentDoesNotWait(t *testing.T) {
 	t.Parallel()
 
