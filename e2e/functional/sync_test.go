@@ -227,7 +227,7 @@ spec:
 	})
 }
 
-// What another client changes of a target is undone at once.
+// Changes of a target by another client are reverted at once.
 func TestRepairsTheTarget(t *testing.T) {
 	t.Parallel()
 

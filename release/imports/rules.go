@@ -46,7 +46,7 @@ func Rules() []Rule {
 			Siblings: []string{"api"},
 		},
 		{
-			// The operator knows no backend.
+			// The operator contains no code of a backend.
 			Folders:      []string{"core"},
 			Siblings:     []string{"api"},
 			TestSiblings: []string{"testkit"},
@@ -54,7 +54,7 @@ func Rules() []Rule {
 		},
 		{
 			// What it shows is decided by the operator's code, and properties are
-			// selected by that of the SDK. Like the operator, it knows no backend.
+			// selected by that of the SDK. Like the operator, it contains no code of a backend.
 			Folders:  []string{"cli"},
 			Siblings: []string{"api", "sdk", "core"},
 			Never:    backends(),

@@ -42,7 +42,7 @@ type Rights struct {
 	Granted map[string]map[string][]string `json:"granted"`
 }
 
-// Accounts are the names by which the API server knows the ServiceAccounts of
+// Accounts are the names with which the API server identifies the ServiceAccounts of
 // the operator and of all providers.
 func Accounts() ([]string, error) {
 	root, err := repository.Root()

@@ -59,7 +59,7 @@ It runs "go mod tidy" in the new directory, which may fetch modules.`,
 	flags := command.Flags()
 	flags.StringVar(&options.Kind, "kind", "", "kind of the config; default the name in upper camel case")
 	flags.StringVar(&options.Root, "root", "", "clone of the repository; default the one that the working directory is in")
-	flags.StringVar(&options.Dir, "dir", "", "folder to make; default providers/community/NAME of the clone")
+	flags.StringVar(&options.Dir, "dir", "", "directory to create; default providers/community/NAME of the clone")
 
 	return command
 }

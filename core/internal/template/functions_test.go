@@ -44,7 +44,7 @@ func TestListsAreSorted(t *testing.T) {
 func TestCatalogHoldsTheListsAndNothingElse(t *testing.T) {
 	t.Parallel()
 
-	// What is not watched over neither formats nor copies its arguments.
+	// A function without a bound neither formats nor copies its arguments.
 	unwatched := []string{"and", "call", "ge", "gt", "index", "le", "len", "lt", "not", "or"}
 
 	want := slices.Concat(allowed(), own(), builtin())

@@ -29,7 +29,7 @@ type blockedError struct{ message string }
 func (e *blockedError) Error() string { return e.message }
 
 // errGone means that the namespace is deleted or being deleted.
-var errGone = errors.New("the namespace is gone")
+var errGone = errors.New("the namespace is deleted or being deleted")
 
 // writer writes ExternalSecrets, each under the precondition that the
 // ClusterExternalSecret controls it, or will control it after the write.
@@ -194,7 +194,7 @@ func (w *writer) adopt(ctx context.Context, current *esv1.ExternalSecret) error 
 		return nil
 	}
 
-	// The patch is made in place, and the cache must not see that.
+	// The object is modified in place, and must not be that of the cache.
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current.DeepCopy(),
 		sets.New(esv1.FieldManagerOlder, esv1.FieldManagerClusterExternalSecret), esv1.FieldManagerClusterExternalSecret)
 	if err != nil || patch == nil {

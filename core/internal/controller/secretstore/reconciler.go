@@ -74,7 +74,7 @@ func (s *shares) give(tenant string) {
 
 // Options of a Reconciler.
 type Options struct {
-	// Class of this operator; stores of another one are left alone.
+	// Class of this operator; stores of other classes are ignored.
 	Class string
 	// RefreshInterval of stores that name none.
 	RefreshInterval time.Duration

@@ -202,7 +202,7 @@ func handshake(t *testing.T, source Credentials, wanted Trust, server tls.Certif
 	return shown, nil
 }
 
-// What stands at the other end of a socket is known by its user.
+// The peer of a socket is identified by its user.
 func TestSocketPeer(t *testing.T) {
 	t.Parallel()
 

@@ -265,7 +265,7 @@ func TestFailuresAreKeptShortly(t *testing.T) {
 	}
 }
 
-// Who does not want to wait does not.
+// A wait ends with the caller's context.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 

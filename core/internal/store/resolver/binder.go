@@ -88,7 +88,7 @@ type Policy struct {
 	Namespace string
 }
 
-// Configs makes sure that a kind of provider config is watched, so that reads
+// Configs ensures that a kind of provider config is watched, so that reads
 // of its metadata come from a cache.
 type Configs interface {
 	Watch(ctx context.Context, gvk schema.GroupVersionKind) error

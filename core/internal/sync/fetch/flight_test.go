@@ -75,7 +75,7 @@ func TestReadsInFlightAreShared(t *testing.T) {
 	})
 }
 
-// Who shares a read must not fail because the one who began it went away.
+// A shared read must not fail because the caller that began it was canceled.
 func TestReadWhoseLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
