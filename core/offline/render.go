@@ -15,7 +15,7 @@ import (
 	"github.com/external-secrets/eso/core/store"
 )
 
-// What becomes of a rendering.
+// The results of Render.
 type (
 	// Target is what the target should be.
 	Target = render.Target

@@ -177,7 +177,7 @@ func (s *Suite) granted(ctx context.Context) (map[string]map[string][]string, er
 		return nil, err
 	}
 
-	// What GenericTargets has added to the operator's role belongs to tests. The
+	// The rules that GenericTargets has added to the operator's role are for tests. The
 	// controller manager removes it from the role.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: genericTargetsRole}}
 	if err := s.Client.Delete(ctx, role); client.IgnoreNotFound(err) != nil {

@@ -53,12 +53,12 @@ func (c *child) foreign(current *esv1.ExternalSecret) error {
 	}
 }
 
-// write makes the ExternalSecret of a namespace be as it should, and gives its
+// write creates or applies the ExternalSecret of a namespace, and returns its
 // resource version. current is what the cache has, which the
 // ClusterExternalSecret controls; nil where there is none.
 //
-// What is new is created, not applied: a create fails where another client was
-// faster, while an apply would take over what it finds. What is there is
+// A new object is created, not applied: a create fails if another client has
+// created the object, while an apply would take it over. An existing object is
 // applied under its UID, for the same reason.
 func (w *writer) write(ctx context.Context, want *child, namespace string, current *esv1.ExternalSecret) (string, error) {
 	var last error
@@ -178,7 +178,7 @@ func (w *writer) change(ctx context.Context, want *child, current *esv1.External
 		return written.ResourceVersion, nil
 	}
 
-	// What another client has added to the spec belongs to that client, and outlives an apply.
+	// Fields that another client has added to the spec belong to that client, and remain after an apply.
 	before := written.DeepCopy()
 	written.Spec = *want.spec.DeepCopy()
 	err = w.client.Patch(ctx, written, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}),

@@ -167,7 +167,7 @@ func (c *countedStore) Read(_ context.Context, reads []store.Read, _ []string) (
 
 func (*countedStore) Find(context.Context, store.Find) (map[string][]byte, error) { return nil, nil }
 
-// Whatever a sync has to know of a store, it resolves the store once.
+// A sync resolves each store only once.
 func TestASyncResolvesAStoreOnce(t *testing.T) {
 	t.Parallel()
 

@@ -119,7 +119,7 @@ func TestCertainFailureOpensItAtOnce(t *testing.T) {
 	}
 }
 
-// What one caller asks for must not keep the others out, nor let them in.
+// A failure that concerns one caller must neither open nor close the circuit.
 func TestNeutralFailuresChangeNothing(t *testing.T) {
 	t.Parallel()
 

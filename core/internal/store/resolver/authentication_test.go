@@ -279,8 +279,8 @@ func TestSPIFFEAtAnUnregisteredAddress(t *testing.T) {
 	}
 }
 
-// What a provider says of itself takes no stores away from one of which the
-// registration says so, and a registration's namespaces hold against a flag.
+// The kinds in a registration have precedence over those that providers report,
+// and the namespaces of a registration over a flag.
 func TestRegistrationsComeFirst(t *testing.T) {
 	t.Parallel()
 

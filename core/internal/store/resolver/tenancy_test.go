@@ -161,8 +161,8 @@ func open(ctx context.Context, c tenancy.Case) tenancy.Verdict {
 	return tenancy.Verdict{Provider: bound.bound.Provider, Config: call.GetConfig().GetNamespace(), Authentication: call.GetAuthenticationNamespace()}
 }
 
-// Whatever stores, scopes, references and conditions say together, the resolver
-// and the model agree on who reaches what.
+// For all combinations of stores, scopes, references and conditions, the resolver
+// and the model agree on which namespace can read which store.
 func TestTenantsStayApart(t *testing.T) {
 	t.Parallel()
 
@@ -203,7 +203,7 @@ func TestTenantsStayApart(t *testing.T) {
 	}
 }
 
-// What has gone wrong in this field before, as fixed cases.
+// Published advisories of similar projects, as fixed cases.
 func TestPublishedAdvisories(t *testing.T) {
 	t.Parallel()
 

@@ -210,7 +210,8 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
 	labels, annotations := metadata(es, target)
 
-	// What was applied is there: an operator that died after that goes on.
+	// The target is already applied, for example by an operator that was killed
+	// after the write.
 	if unchanged(es, target, current, labels, annotations) {
 		foreign := foreignKeys(es, target.Target, current)
 		if len(foreign) == 0 {

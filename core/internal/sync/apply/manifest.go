@@ -270,7 +270,7 @@ func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target
 	manager := compat.FieldManager(es.Name)
 	rendered := digest(target.Content)
 
-	// What the API server has made of the same content before, it makes again.
+	// The API server converts the same content to the same result as before.
 	former, stored := "", ""
 	if current != nil {
 		former, stored = digests(current.GetAnnotations()[contentAnnotation(es, target.Target)])

@@ -10,7 +10,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/compat"
 )
 
-// What a Secret holds is judged from its metadata alone; these are the ways in
+// The content of a Secret is compared by its metadata only; these are the ways in
 // which it can differ.
 func TestIntact(t *testing.T) {
 	t.Parallel()

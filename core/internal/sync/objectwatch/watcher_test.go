@@ -101,8 +101,8 @@ func TestContentDoesNotWait(t *testing.T) {
 	}
 }
 
-// What the operator may not read must not keep a worker waiting, neither at
-// first nor later.
+// A kind that the operator is not allowed to read must not block a worker, neither
+// at first nor later.
 func TestContentOfWhatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 

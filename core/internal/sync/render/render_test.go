@@ -154,8 +154,8 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// What the stores have nothing for is deleted, or left, whatever its templates
-// need: v1 decides so before it renders them.
+// If the stores return nothing, the target is deleted or retained regardless of
+// its templates: v1 decides that before it renders them.
 func TestNothingIsRenderedOutOfNothing(t *testing.T) {
 	t.Parallel()
 

@@ -96,8 +96,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// Whatever is found and however it is rewritten: no panic, no key that a Secret
-// may not have, no value in an error.
+// For any secrets and any rewrite there is no panic, no key that is invalid in a
+// Secret, and no value in an error.
 func FuzzRewrite(f *testing.F) {
 	const marker = "4f1c9b-marker"
 

@@ -313,7 +313,7 @@ func statusPatch(before, after *esv1.ExternalSecret) ([]byte, error) {
 	}
 
 	return json.Marshal(map[string]any{
-		// What has the name but is another object refuses it.
+		// The UID is a precondition: another object of that name rejects the patch.
 		"metadata": map[string]any{"uid": after.UID},
 		"status":   json.RawMessage(difference),
 	})
