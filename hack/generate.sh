@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Makes what is generated and checked in: hack/generate.sh [THING...]
+# Generates all generated files that are checked in: hack/generate.sh [THING...]
 #
 # One function per thing; without arguments all of them, in this order:
 #   protobuf   Go code of the provider protocol
 #   deepcopy   DeepCopy methods of the API types
 #   crds       CustomResourceDefinitions: the folder crds of the same modules
-#   metadata   what is made from the metadata.yaml of providers
+#   metadata   what is generated from the metadata.yaml of providers
 #   bazel      BUILD files, and the list of dependencies in MODULE.bazel
 # hack/verify.sh runs this on a copy of the repository and compares.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tool="$PWD/hack/tool.sh"
 
-# Modules of the community stand outside of go.work.
+# Modules of the community are not part of go.work.
 workspace-of() { # folder
   case "$1" in providers/community/*) echo off ;; *) go env GOWORK ;; esac
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the protocol as it stands the released one, which every later change is
+# Records the current protocol as the released one, which every later change is
 # compared with (verify-proto-breaking). Run it when a version of the api module
 # is released, and commit the file that it writes.
 set -euo pipefail

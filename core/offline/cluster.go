@@ -260,7 +260,7 @@ func (e *examination) similar(ctx context.Context, wanted Store) string {
 		others  []string
 	)
 
-	// Who may not list them gets no proposal.
+	// Without permission to list them there is no proposal.
 	_ = e.cluster.List(ctx, &local, client.InNamespace(e.namespace))
 	_ = e.cluster.List(ctx, &cluster)
 

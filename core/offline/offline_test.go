@@ -88,7 +88,7 @@ func TestRender(t *testing.T) {
 	es.Spec.Data[0].RemoteRef.Key = "other"
 
 	if _, err := Render(t.Context(), es, one{}, nil, Options{}); err == nil || !strings.Contains(err.Error(), `spec.data[0]: SecretStore "store": key "other": no other (NotFound)`) {
-		t.Errorf("what is absent is told as the operator tells it: %v", err)
+		t.Errorf("the error of an absent key differs from that of the operator: %v", err)
 	}
 
 	es.Spec.Target.DeletionPolicy = esv1.DeletionMerge
@@ -177,7 +177,7 @@ func TestExamine(t *testing.T) {
 			"", []string{v2alpha1.ReasonOtherController}, `this operator's class is "default"`,
 		},
 		{
-			"a store that was never looked at, of a kind that nobody serves",
+			"a store that was never validated, of a kind that no provider serves",
 			[]client.Object{store("store", func(*v2alpha1.SecretStore) {})},
 			"", []string{v2alpha1.ReasonValidationUnknown, v2alpha1.ReasonProviderNotRegistered}, "no SecretProvider serves Fake",
 		},

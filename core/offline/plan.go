@@ -10,7 +10,7 @@ import (
 	"github.com/external-secrets/eso/core/store"
 )
 
-// What plans are made of.
+// The types of a plan.
 type (
 	// Plan of a sync.
 	Plan = plan.Plan

@@ -15,7 +15,7 @@ import (
 	"github.com/external-secrets/eso/core/store"
 )
 
-// What becomes of a rendering.
+// The results of Render.
 type (
 	// Target is what the target should be.
 	Target = render.Target
@@ -55,7 +55,7 @@ type Options struct {
 	LeftDelimiter, RightDelimiter string
 }
 
-// Render makes the target of an ExternalSecret as the operator does, out of
+// Render renders the target of an ExternalSecret as the operator does, out of
 // what the given stores hold. Stores of every apiVersion are asked.
 func Render(ctx context.Context, es *esv1.ExternalSecret, stores Stores, objects Objects, options Options) (*Target, error) {
 	p, err := plan.New(es, nil)

@@ -24,9 +24,9 @@ func TestMainParsesFlagsOfExtensions(t *testing.T) {
 		out  string
 	}{
 		{"a flag of the extension is one of the command", []string{"--shelves=3", "--version"}, exitOK, "external-secrets-full"},
-		{"a flag that nobody knows", []string{"--drawers=3"}, exitUsage, "drawers"},
+		{"an unknown flag", []string{"--drawers=3"}, exitUsage, "drawers"},
 		{"an argument", []string{"argument"}, exitUsage, `unexpected argument "argument"`},
-		{"a flag that makes no sense", []string{"--concurrent=0"}, exitUsage, "--concurrent: 0"},
+		{"a flag with an invalid value", []string{"--concurrent=0"}, exitUsage, "--concurrent: 0"},
 	} {
 		var out bytes.Buffer
 

@@ -222,7 +222,8 @@ func secretStores(binder *resolver.Binder, pool *providerclient.Pool, maxFound i
 	}}
 }
 
-// addressPolicy is what the flags say about the addresses of providers.
+// addressPolicy returns the policy for addresses of providers that the flags
+// define.
 func addressPolicy(options Options) (resolver.Policy, error) {
 	policy := resolver.Policy{
 		SocketDir: options.SocketDir, SocketUID: options.SocketUID,

@@ -17,7 +17,7 @@ func expressions() []string {
 	}
 }
 
-// RandomUniverse makes up a universe.
+// RandomUniverse returns a random universe.
 func RandomUniverse(rng *rand.Rand) *Universe {
 	u := &Universe{Namespaces: map[string]map[string]string{}, Unregistered: []string{"evil.example.com:443", "dns:///vault.eso.svc:8444", "unix:///run/docker.sock", "http://vault.eso.svc:8443"}}
 
@@ -59,7 +59,7 @@ func RandomUniverse(rng *rand.Rand) *Universe {
 	return u
 }
 
-// Random makes up a case.
+// Random returns a random case.
 func (u *Universe) Random(rng *rand.Rand) Case {
 	names := u.names()
 	c := Case{Universe: u, Cluster: rng.IntN(2) == 0, User: pick(rng, names)}

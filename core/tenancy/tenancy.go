@@ -35,7 +35,7 @@ type Registration struct {
 type Case struct {
 	// Universe that the case lies in.
 	Universe *Universe
-	// Cluster makes it a ClusterSecretStore.
+	// Cluster means that it is a ClusterSecretStore.
 	Cluster bool
 	// Home is the namespace of a SecretStore.
 	Home string

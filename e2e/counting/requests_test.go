@@ -119,8 +119,7 @@ func quiet(t *testing.T) {
 	})
 }
 
-// What a sync costs is counted where it is paid: by the API server and at
-// Vault.
+// The cost of a sync is counted in requests to the API server and to Vault.
 func TestWhatASyncCosts(t *testing.T) {
 	ns := product.Namespace(t)
 	properties := map[string]any{}

@@ -19,8 +19,8 @@ import (
 	"github.com/external-secrets/eso/testkit/suite"
 )
 
-// What an older operator made is taken over: the ExternalSecret keeps its UID
-// and loses what is not wanted, and the finalizers go.
+// ExternalSecrets that an older operator created are taken over: they keep their
+// UID, fields that are not specified are removed, and so are the finalizers.
 func TestClusterExternalSecretAdopts(t *testing.T) {
 	name, a, left := product.Namespace(t), product.Namespace(t), product.Namespace(t)
 	product.Apply(t, a, suite.FakeStore)

@@ -405,7 +405,7 @@ func TestOperatorKilledAfterEachWrite(t *testing.T) {
 
 	calm, killed := product.Namespace(t), product.Namespace(t)
 
-	// What an operator that lives comes to.
+	// The result of an operator that is not killed.
 	var want []map[string]string
 
 	for _, phase := range phases {

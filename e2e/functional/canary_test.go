@@ -72,7 +72,7 @@ func TestNoValueLeaks(t *testing.T) {
 		"type":      "  target: {template: {type: kubernetes.io/tls}}\n" + song,
 		"transform": "  dataFrom: [{extract: {key: " + key + "}, rewrite: [{transform: {template: \"{{ fail .value }}\"}}]}]\n",
 		"huge":      template("{{ .song | repeat 100000 }}"),
-		// What the API server says of an object that is not of its kind's form.
+		// The API server's error for an object that does not match its schema.
 		"form-number": grafted("v1", "ConfigMap", "data.pin", "{{ .pin }}") + number,
 		"form-map":    grafted("v1", "ConfigMap", "data.pin", "[{{ .pin }}, {{ .pin }}]") + number,
 		"form-flag":   grafted("example.com/v1", "Thing", "spec.flag", "{{ .song }}") + song,
@@ -142,7 +142,7 @@ func TestNoValueLeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// What is there must be found, or nothing else would be.
+	// Known text must be found, which shows that the search works.
 	for _, text := range []string{`"namespace":"` + ns, "bad-transform"} {
 		if !bytes.Contains(log, []byte(text)) {
 			t.Fatalf("the log of %d bytes has nothing of this test: it lacks %s", len(log), text)

@@ -175,8 +175,8 @@ func TestClusterExternalSecretLeavesOthersAlone(t *testing.T) {
 	product.Provisioned(t, name, "app", a, b)
 }
 
-// What the operator relies on when it applies under a UID: the API server
-// refuses where another object has taken the name, and where none has.
+// The operator depends on this when it applies under a UID: the API server rejects
+// the apply if another object has the name, and if none has.
 func TestClusterExternalSecretAppliesUnderUID(t *testing.T) {
 	t.Parallel()
 
@@ -202,8 +202,8 @@ func TestClusterExternalSecretAppliesUnderUID(t *testing.T) {
 	}
 }
 
-// What another user changes or deletes is repaired at once; what is added to the
-// metadata stays.
+// Changes and deletions by another user are repaired at once; additional metadata
+// is kept.
 func TestClusterExternalSecretRepairs(t *testing.T) {
 	t.Parallel()
 

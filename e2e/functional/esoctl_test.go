@@ -30,7 +30,7 @@ import (
 	"github.com/external-secrets/eso/testkit/suite"
 )
 
-// What esoctl shows is what the operator does.
+// The output of esoctl matches what the operator does.
 func TestEsoctl(t *testing.T) {
 	t.Parallel()
 

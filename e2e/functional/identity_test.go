@@ -66,7 +66,7 @@ func TestCertificatesOfAnotherIssuer(t *testing.T) {
 				t.Logf("%s: %s", name, product.StoreCondition(t, suite.SecretStore(ns, name), v2alpha1.ReasonProviderUnavailable, c.want))
 			}
 
-			// What was absent comes: the store recovers by itself.
+			// When the absent Secret is created, the store recovers by itself.
 			product.TLSSecret(t, ns, "absent", corp.Issue(t, "spiffe://corp/operator", later))
 			product.StoreCondition(t, suite.SecretStore(ns, "absent"), v2alpha1.ReasonValid)
 		})

@@ -112,7 +112,7 @@ func TestManifestTargets(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		// What the API server adds is no drift.
+		// Fields that the API server adds are no drift.
 		want := map[string]any{
 			"hosts": []any{map[string]any{"host": "db", "port": int64(2)}}, "list": []any{"x", "y"}, "mode": "usual",
 			"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}, "sparse": map[string]any{"something": int64(1)},
@@ -133,7 +133,7 @@ func TestManifestTargets(t *testing.T) {
 			t.Errorf("it was written while nothing changed: %v", err)
 		}
 
-		// What another client changes inside of a list is drift all the same.
+		// Changes of another client inside of a list are drift, too.
 		patch := []byte(`{"spec":{"ports":[{"port":80,"protocol":"UDP"}]}}`)
 		if err := product.Client.Patch(t.Context(), thing, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("another-user")); err != nil {
 			t.Fatal(err)

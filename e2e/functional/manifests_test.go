@@ -60,8 +60,8 @@ func TestSamplesRoundTrip(t *testing.T) {
 	}
 }
 
-// What the schema can refuse it refuses at admission, with a sentence that
-// says what to write.
+// Admission rejects what the schema can detect, with a message that contains the
+// valid value.
 func TestAdmissionRefuses(t *testing.T) {
 	t.Parallel()
 

@@ -92,7 +92,7 @@ func TestCreationPolicies(t *testing.T) {
 			t.Errorf("it is no longer theirs: %+v", secret.ObjectMeta)
 		}
 
-		// What another client changes of ours is repaired, theirs is left alone.
+		// Changes of the operator's fields are repaired, other fields are kept.
 		secret.Data["a"], secret.Data["own"] = []byte("changed"), []byte("changed")
 		if err := product.Client.Update(t.Context(), secret); err != nil {
 			t.Fatal(err)
@@ -422,9 +422,9 @@ func TestDriftReadsNothing(t *testing.T) {
 	}
 }
 
-// Who keeps changing a target does not keep it from being refreshed: each of
-// its changes is repaired from memory, more and more slowly, but the interval and
-// the annotation are obeyed.
+// A client that changes a target repeatedly does not prevent its refreshes: its
+// changes are repaired from memory, with a backoff, and the interval and the
+// annotation still apply.
 func TestADisputedTargetIsRefreshed(t *testing.T) {
 	t.Parallel()
 

@@ -227,7 +227,7 @@ spec:
 	})
 }
 
-// What another client changes of a target is undone at once.
+// Changes of a target by another client are reverted at once.
 func TestRepairsTheTarget(t *testing.T) {
 	t.Parallel()
 
@@ -294,8 +294,8 @@ func TestRepairsTheTarget(t *testing.T) {
 	})
 }
 
-// What an older operator made is taken over with its UID, and a key that it
-// had written and that is gone at the store is removed.
+// A Secret that an older operator created is taken over with its UID, and a key
+// that it had written and that is absent from the store is removed.
 func TestAdoptsWhatAnOlderOperatorMade(t *testing.T) {
 	t.Parallel()
 

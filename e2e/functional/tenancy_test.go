@@ -34,8 +34,8 @@ type tenant struct {
 	store client.Object
 }
 
-// Who reaches what through the running operator is what the model says, also
-// after the labels of namespaces have changed.
+// The running operator and the model agree on which namespace can read which
+// store, also after the labels of namespaces have changed.
 func TestTenantsStayApart(t *testing.T) {
 	t.Parallel()
 
@@ -54,7 +54,7 @@ func TestTenantsStayApart(t *testing.T) {
 		t.Cleanup(func() { _ = product.Client.Delete(context.Background(), namespace) })
 	}
 
-	// What stands in a target says whose config was read.
+	// The value in a target shows which config was read.
 	for _, namespace := range universe.Configs {
 		product.Apply(t, namespace, "apiVersion: provider.secretstore.external-secrets.io/v2alpha1\nkind: Fake\nmetadata: {name: config}\nspec: {data: [{key: who, value: NS}]}\n")
 	}

@@ -181,8 +181,8 @@ func (v *valve) set(mode string) {
 	v.mode = mode
 
 	if mode == cut || mode == open {
-		// What was frozen is broken for good, as it is behind a firewall that has
-		// forgotten it.
+		// Frozen connections stay broken, as behind a firewall that has dropped their
+		// state.
 		for conn := range v.conns {
 			_ = conn.Conn.Close()
 		}
@@ -375,8 +375,8 @@ func serveHostile(t *testing.T) (ns string, g *valve) {
 	return ns, g
 }
 
-// What a provider sends costs the operator neither its memory nor the others
-// their time.
+// The answers of a provider neither exhaust the operator's memory nor delay other
+// providers.
 func TestHostileProvider(t *testing.T) {
 	o := newOthers(t)
 	calm := o.watch(t, calmFor)

@@ -16,7 +16,7 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
-// Limit makes the writes of a first sync, a Secret by server-side apply and a
+// Limit performs the writes of a first sync, a Secret by server-side apply and a
 // patch of the status, for every ExternalSecret of the load, and gives how long
 // they took: what the control plane allows a client that does nothing else. It
 // makes the ExternalSecrets before, and then calls begin; no operator may run,
@@ -45,7 +45,7 @@ func (l *Load) Limit(ctx context.Context, clientset kubernetes.Interface, begin 
 	return time.Since(began), nil
 }
 
-// writes are those that the operator makes, but for the reference to the owner:
+// writes are those of the operator, except for the reference to the owner:
 // the garbage collector goes on to ask for owners that were deleted before it
 // had seen them, while the operator is measured.
 func (l *Load) writes(ctx context.Context, clientset kubernetes.Interface, name types.NamespacedName) error {

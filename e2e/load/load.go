@@ -70,7 +70,7 @@ func (l *Load) Has(name types.NamespacedName) bool {
 	return len(name.Namespace) == len(l.Namespace(0)) && name.Namespace[:len(l.Name)+1] == l.Name+"-"
 }
 
-// Namespaces makes the namespaces.
+// Namespaces creates the namespaces.
 func (l *Load) Namespaces(ctx context.Context) error {
 	return parallel(ctx, workers, l.Stores, func(ctx context.Context, i int) error {
 		return create(ctx, l.Client, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: l.Namespace(i)}})
@@ -84,7 +84,7 @@ type Backend interface {
 	RootToken() string
 }
 
-// Vault writes the keys to a Vault and makes the stores on it.
+// Vault writes the keys to a Vault and creates the stores on it.
 func (l *Load) Vault(ctx context.Context, backend Backend) error {
 	if err := l.Keys(ctx, backend, 0, l.Objects); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (l *Load) SetToken(ctx context.Context, token string) error {
 	})
 }
 
-// Fake makes the stores on the fake provider; their configs hold the keys.
+// Fake creates the stores on the fake provider; their configs hold the keys.
 func (l *Load) Fake(ctx context.Context) error {
 	return l.stores(ctx, "Fake", func(_ context.Context, store int) (map[string]any, error) {
 		var data []any
@@ -165,7 +165,7 @@ func (l *Load) config(kind string, store int) *unstructured.Unstructured {
 	return config
 }
 
-// stores makes configs of a kind and stores on them.
+// stores creates configs of a kind and stores on them.
 func (l *Load) stores(ctx context.Context, kind string, spec func(ctx context.Context, store int) (map[string]any, error)) error {
 	return parallel(ctx, workers, l.Stores, func(ctx context.Context, i int) error {
 		content, err := spec(ctx, i)
@@ -219,12 +219,12 @@ func (l *Load) StoresReady(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// ExternalSecrets makes all ExternalSecrets.
+// ExternalSecrets creates all ExternalSecrets.
 func (l *Load) ExternalSecrets(ctx context.Context) error {
 	return parallel(ctx, workers, l.Objects, l.ExternalSecret)
 }
 
-// ExternalSecret makes one; its number may lie beyond Objects.
+// ExternalSecret creates one; its number may be greater than Objects.
 func (l *Load) ExternalSecret(ctx context.Context, i int) error {
 	name := l.Object(i)
 	es := &esv1.ExternalSecret{

@@ -13,7 +13,7 @@ import (
 // unrelatedWorkers are few: the Secrets are large, and etcd takes its time.
 const unrelatedWorkers = 8
 
-// Unrelated makes a namespace with Secrets of a size in bytes that no
+// Unrelated creates a namespace with Secrets of a size in bytes that no
 // ExternalSecret has to do with.
 func Unrelated(ctx context.Context, c client.Client, namespace string, n, size int) error {
 	if err := create(ctx, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -21,7 +21,7 @@ func Unrelated(ctx context.Context, c client.Client, namespace string, n, size i
 	}
 
 	return parallel(ctx, unrelatedWorkers, n, func(ctx context.Context, i int) error {
-		// What cannot be compressed.
+		// Random data, which cannot be compressed.
 		content := make([]byte, size)
 		for j := range content {
 			content[j] = byte(rand.Uint32()) //nolint:gosec // nothing depends on it

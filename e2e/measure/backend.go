@@ -11,7 +11,7 @@ const (
 	BackendRead = "reads"
 	// BackendLogin gets or prolongs a token.
 	BackendLogin = "logins"
-	// BackendLookup asks whether a token holds.
+	// BackendLookup validates a token.
 	BackendLookup = "lookups"
 	// BackendOther is everything else.
 	BackendOther = "other"

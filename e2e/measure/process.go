@@ -157,8 +157,8 @@ func parseStatus(content string) (resident, peak int64, err error) {
 }
 
 // Since gives the CPU time used after an earlier look; memory is as it is now.
-// What has been started in between counts from its beginning, and what has
-// ended not at all.
+// A process that was started in between counts from its start; one that has
+// exited does not count.
 func (p Processes) Since(before Processes) Processes {
 	grown := maps.Clone(p)
 

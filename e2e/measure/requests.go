@@ -88,7 +88,7 @@ type Ledger struct {
 	counts Counts
 }
 
-// NewLedger makes an empty ledger.
+// NewLedger returns an empty ledger.
 func NewLedger() *Ledger { return &Ledger{counts: Counts{}} }
 
 // Wrap makes the clients of a configuration keep the ledger.
@@ -96,7 +96,7 @@ func (l *Ledger) Wrap(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &ledgerTransport{ledger: l, next: next} })
 }
 
-// Add counts requests that a client without the ledger makes.
+// Add counts requests of a client without the ledger.
 func (l *Ledger) Add(name string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

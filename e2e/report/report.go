@@ -182,7 +182,7 @@ func (s *Scenario) Markdown(verdicts bool) string {
 	return text.String()
 }
 
-// Markdown of a table; numbers stand on the right.
+// Markdown of a table; numbers are aligned to the right.
 func (t Table) Markdown() string {
 	var text strings.Builder
 

@@ -18,7 +18,7 @@ import (
 	"github.com/external-secrets/eso/testkit/repository"
 )
 
-// Who begins a provider begins with one that builds and conforms.
+// A new provider builds and conforms without changes.
 func TestProviderInit(t *testing.T) {
 	t.Parallel()
 

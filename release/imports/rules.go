@@ -46,15 +46,15 @@ func Rules() []Rule {
 			Siblings: []string{"api"},
 		},
 		{
-			// The operator knows no backend.
+			// The operator contains no code of a backend.
 			Folders:      []string{"core"},
 			Siblings:     []string{"api"},
 			TestSiblings: []string{"testkit"},
 			Never:        backends(),
 		},
 		{
-			// What it shows is decided by the operator's code, and properties are
-			// selected by that of the SDK. Like the operator, it knows no backend.
+			// It uses the operator's code for decisions, and that of the SDK to select
+			// properties. Like the operator, it contains no code of a backend.
 			Folders:  []string{"cli"},
 			Siblings: []string{"api", "sdk", "core"},
 			Never:    backends(),
@@ -69,8 +69,8 @@ func Rules() []Rule {
 			Folders: []string{"release"},
 		},
 		{
-			// What tests of any module are built with, so it links nothing of
-			// what they test: programs are built and run as processes.
+			// Tests of all modules are built with it, so it links none of the code
+			// that they test: programs are built and run as processes.
 			Folders:  []string{"testkit"},
 			Siblings: []string{"api", "release"},
 		},
@@ -167,7 +167,7 @@ func violationsOf(graph Graph, p Package, own string, rule Rule) []string {
 	walk(graph, p.Path, p.Imports, func(chain []string) bool { return visit(chain, rule.Siblings) })
 
 	walk(graph, p.Path, p.TestImports, func(chain []string) bool {
-		// What a module for tests depends on is decided by that module's rule.
+		// The dependencies of a module for tests are subject to that module's rule.
 		reached, ok := strings.CutPrefix(graph[chain[len(chain)-1]].Module, modulePrefix)
 		if ok && reached != own && matches(rule.TestSiblings, reached) {
 			return false

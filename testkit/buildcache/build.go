@@ -108,7 +108,7 @@ func Make(ctx context.Context, key string, progress io.Writer, fill func(ctx con
 			return dir, nil
 		}
 	}
-	return "", fmt.Errorf("cannot make %s: %w", key, err)
+	return "", fmt.Errorf("cannot create %s: %w", key, err)
 }
 
 func (b *builder) build(ctx context.Context, modules []Module) (string, error) {
@@ -136,7 +136,7 @@ func (b *builder) once(ctx context.Context, key string, fill func(ctx context.Co
 	}
 
 	if err := os.MkdirAll(b.assets, 0o755); err != nil {
-		return "", fmt.Errorf("cannot make the folder for built programs: %w", err)
+		return "", fmt.Errorf("cannot create the folder for built programs: %w", err)
 	}
 	unlock, err := lock(ctx, dir+".lock", b.heartbeat, func() {
 		b.report("waiting for another process that builds %s", dir)
@@ -157,7 +157,7 @@ func (b *builder) once(ctx context.Context, key string, fill func(ctx context.Co
 	}
 	defer os.RemoveAll(partial)
 	if err := os.Mkdir(partial, 0o755); err != nil {
-		return "", fmt.Errorf("cannot make the folder for built programs: %w", err)
+		return "", fmt.Errorf("cannot create the folder for built programs: %w", err)
 	}
 	begin := time.Now()
 	b.report("building %s; the first time this downloads what it is made of and takes minutes", dir)

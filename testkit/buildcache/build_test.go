@@ -173,7 +173,7 @@ func TestFailedBuild(t *testing.T) {
 	r.build(t)
 }
 
-// What a killed build left behind is no build.
+// The remains of a killed build are not a build.
 func TestUnfinishedBuild(t *testing.T) {
 	r := newSample(t)
 	key, err := r.cacheKey(t.Context(), []Module{r.module})

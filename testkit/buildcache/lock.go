@@ -24,7 +24,7 @@ func Lock(ctx context.Context, path string, progress io.Writer) (unlock func(), 
 const pollInterval = 200 * time.Millisecond
 
 // lock takes the lock that the file represents, waiting for its holder;
-// the operating system gives it back when its holder dies. Waiting is called
+// the operating system releases it when its holder exits. Waiting is called
 // when there is a need to wait, and again at every interval of it. The file stays: removing it would let two
 // processes hold locks on different files of the same name.
 func lock(ctx context.Context, path string, interval time.Duration, waiting func()) (unlock func(), err error) {

@@ -73,7 +73,7 @@ type ControlPlane struct {
 }
 
 // Start starts a control plane and returns when it is ready: its API server
-// says so, and the controller manager has made the ServiceAccount "default" of
+// says so, and the controller manager has created the ServiceAccount "default" of
 // the namespace "default". Every control plane is empty and on ports of its
 // own, so any number may run beside each other.
 //
@@ -91,7 +91,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	}
 	c := &ControlPlane{dir: opts.Dir, kubectl: filepath.Join(assets, kubectlProgram)}
 	if err := c.start(ctx, assets, opts); err != nil {
-		// What was started must go even when ctx has ended.
+		// Started processes must be stopped even if ctx has ended.
 		err = errors.Join(err, c.Stop(context.WithoutCancel(ctx)))
 		return nil, fmt.Errorf("cannot start the control plane: %w", err)
 	}
@@ -112,7 +112,7 @@ func (c *ControlPlane) start(ctx context.Context, assets string, opts Options) e
 	}
 	c.config = admin
 	if c.clients, err = kubernetes.NewForConfig(admin); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 	if err := c.await(ctx, "kube-apiserver to be ready", c.ready); err != nil {
 		return fmt.Errorf("%w\n%s", err, c.servers.tail())
@@ -133,7 +133,7 @@ func (c *ControlPlane) makeDir() error {
 	if c.dir == "" {
 		dir, err := os.MkdirTemp("", "controlplane-")
 		if err != nil {
-			return fmt.Errorf("cannot make a temporary folder: %w", err)
+			return fmt.Errorf("cannot create a temporary folder: %w", err)
 		}
 		c.dir, c.temporary = dir, true
 		return nil
@@ -144,7 +144,7 @@ func (c *ControlPlane) makeDir() error {
 	}
 	c.dir = dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the folder for the control plane: %w", err)
+		return fmt.Errorf("cannot create the folder for the control plane: %w", err)
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (c *ControlPlane) stop() error {
 	return errors.Join(errs...)
 }
 
-// addUser makes a user known by a client certificate, and its kubeconfig.
+// addUser creates a user with a client certificate, and its kubeconfig.
 func (c *ControlPlane) addUser(user envtest.User, kubeconfig string) (*rest.Config, error) {
 	// A negative QPS turns the client's rate limit off.
 	added, err := c.servers.plane.AddUser(user, &rest.Config{QPS: -1})

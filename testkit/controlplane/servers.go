@@ -86,7 +86,7 @@ func newServers(dir, assets string, opts Options) (*servers, error) {
 	}
 	for _, dir := range []string{s.plane.Etcd.DataDir, s.plane.APIServer.CertDir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("cannot make a folder for the servers: %w", err)
+			return nil, fmt.Errorf("cannot create a folder for the servers: %w", err)
 		}
 	}
 	s.plane.Etcd.Configure().Set("log-level", "warn")
@@ -169,7 +169,7 @@ func mortal(dir, assets string, names ...string) (map[string]string, error) {
 	able := err == nil && exec.Command(setpriv, "--pdeathsig", "KILL", "--", setpriv, "--version").Run() == nil
 	if able {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, fmt.Errorf("cannot make a folder for the servers: %w", err)
+			return nil, fmt.Errorf("cannot create a folder for the servers: %w", err)
 		}
 	}
 	for _, name := range names {
@@ -195,7 +195,7 @@ func writeProgram(path, content string) error {
 	return os.WriteFile(path, []byte(content), 0o700)
 }
 
-// quote makes one word of the shell.
+// quote returns one word of the shell.
 func quote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

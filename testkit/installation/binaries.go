@@ -76,7 +76,7 @@ func BuildPackages(ctx context.Context, dir string, packages map[string]string, 
 	}
 
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("cannot make the folder for programs: %w", err)
+		return fmt.Errorf("cannot create the folder for programs: %w", err)
 	}
 
 	// Each checkout has its own, or they would replace each other's programs.
@@ -84,7 +84,7 @@ func BuildPackages(ctx context.Context, dir string, packages map[string]string, 
 	built := filepath.Join(cache, "external-secrets", "programs", hex.EncodeToString(sum[:8]))
 
 	if err := os.MkdirAll(built, 0o755); err != nil {
-		return fmt.Errorf("cannot make the folder for programs: %w", err)
+		return fmt.Errorf("cannot create the folder for programs: %w", err)
 	}
 
 	unlock, err := buildcache.Lock(ctx, built+".lock", progress)
@@ -124,7 +124,7 @@ func BuildPackages(ctx context.Context, dir string, packages map[string]string, 
 	return nil
 }
 
-// link makes a second name of a file, or a copy on another file system. A
+// link creates a hard link of a file, or a copy on another file system. A
 // build replaces the file under its first name and does not write into it.
 func link(from, to string) error {
 	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {

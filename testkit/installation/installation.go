@@ -108,7 +108,7 @@ func Start(ctx context.Context, options Options) (_ *Installation, err error) {
 	}
 
 	if i.dir, err = os.MkdirTemp("", "external-secrets-"); err != nil {
-		return nil, fmt.Errorf("cannot make a working folder: %w", err)
+		return nil, fmt.Errorf("cannot create a working folder: %w", err)
 	}
 
 	if _, err = controlplane.Assets(ctx, options.Progress); err != nil {
@@ -146,11 +146,11 @@ func (i *Installation) clients() error {
 
 	var err error
 	if i.Client, err = client.New(config, client.Options{Scheme: known}); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	if i.Clientset, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	return nil
@@ -172,7 +172,7 @@ func (i *Installation) install(ctx context.Context) error {
 	return err
 }
 
-// account makes a namespace and a ServiceAccount in it.
+// account creates a namespace and a ServiceAccount in it.
 func (i *Installation) account(ctx context.Context, namespace, name string) error {
 	for _, object := range []client.Object{
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},

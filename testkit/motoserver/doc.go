@@ -1,6 +1,6 @@
 // Package motoserver runs moto, a server that speaks AWS's protocols, as a
 // process on the loopback interface: Secrets Manager, Parameter Store, STS.
-// What it holds is in memory and empty at first.
+// Its data is in memory and empty at first.
 //
 // It is for tests and demos. moto takes any credentials for good; a proxy in
 // front of it refuses those that a test names, counts what comes in, and can be

@@ -119,7 +119,7 @@ func (s *Server) Expire(accessKeyID string) { s.proxy.refuse(accessKeyID, expire
 // Accept takes an access key again.
 func (s *Server) Accept(accessKeyID string) { s.proxy.refuse(accessKeyID, accepted) }
 
-// Stop ends the server. All that it held is gone.
+// Stop ends the server. Its data is lost.
 func (s *Server) Stop() error {
 	var errs []error
 	if s.proxy != nil {

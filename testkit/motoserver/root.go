@@ -38,7 +38,7 @@ const (
 	errorLines = 20
 )
 
-// errUnavailable says that there is no moto here and none can be made.
+// errUnavailable means that there is no moto here and none can be installed.
 var errUnavailable = errors.New("there is no moto: set " + ProgramEnv + " to a moto_server (pip install 'moto[server]'), run on Debian as root, or leave its tests out with " + WithoutEnv + "=moto")
 
 // Waived reports whether tests may do without moto on this machine.

@@ -34,10 +34,10 @@ type Mount struct {
 	version int
 }
 
-// Start makes dir follow a Secret, which need not exist yet, until Stop.
+// Start keeps dir in sync with a Secret, which need not exist yet, until Stop.
 func Start(clientset kubernetes.Interface, secret types.NamespacedName, dir string) (*Mount, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the mount's folder: %w", err)
+		return nil, fmt.Errorf("cannot create the mount's folder: %w", err)
 	}
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -89,7 +89,7 @@ func (m *Mount) follow(ctx context.Context, clientset kubernetes.Interface, secr
 	}
 }
 
-// write makes the folder hold the data, all files at once.
+// write writes the data into the folder, all files at once.
 func (m *Mount) write(data map[string][]byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -45,7 +45,7 @@ func OpenRecords() (*Records, error) {
 // OpenRecordsIn is OpenRecords for the records in a folder.
 func OpenRecordsIn(dir string) (*Records, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder for records of tests: %w", err)
+		return nil, fmt.Errorf("cannot create the folder for records of tests: %w", err)
 	}
 
 	r := &Records{dir: dir}

@@ -24,7 +24,7 @@ import (
 const LabelTeam = "test.example/team"
 
 // FanOut is a ClusterExternalSecret that lives as long as its test. Its name
-// is that of a namespace which the test made, and which no selector matches.
+// is that of a namespace which the test created, and which no selector matches.
 func (s *Suite) FanOut(t *testing.T, name, spec string) {
 	t.Helper()
 
@@ -98,7 +98,7 @@ func (s *Suite) ClusterExternalSecret(ctx context.Context, name string) (*esv1.C
 }
 
 // Provisioned waits until exactly these namespaces have an ExternalSecret of
-// that name, made by the ClusterExternalSecret, and it says so.
+// that name, created by the ClusterExternalSecret, and its status says so.
 func (s *Suite) Provisioned(t *testing.T, name, child string, namespaces ...string) {
 	t.Helper()
 
@@ -178,7 +178,7 @@ func (s *Suite) Child(t *testing.T, namespace string, check func(*esv1.ExternalS
 	return found
 }
 
-// Absent waits until an object is gone. It is patient: Kubernetes' garbage
+// Absent waits until an object is deleted. It is patient: Kubernetes' garbage
 // collection looks for new kinds every half minute only.
 func (s *Suite) Absent(t *testing.T, object client.Object) {
 	t.Helper()

@@ -70,13 +70,13 @@ func (s *Suite) CrowdSynced(t *testing.T, ns string, after time.Time) {
 
 // A Credential is one that stops to work, and what is expected of that.
 type Credential struct {
-	// Fail makes the credential useless, Restore makes it or another one work.
+	// Fail invalidates the credential, Restore makes it or another one valid.
 	Fail, Restore func()
 	// Calls counts those of the backend.
 	Calls func() int
 	// Texts are part of the condition, Secrets of nothing that is reported.
 	Texts, Secrets []string
-	// Budget is how many calls a minute may be made while it lasts.
+	// Budget is the allowed number of calls a minute during the failure.
 	Budget int
 }
 

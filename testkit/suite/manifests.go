@@ -173,6 +173,6 @@ func (s *Suite) RoundTrips(t *testing.T, namespace, manifest string) {
 	}
 
 	if first != second {
-		t.Errorf("the second apply made another generation:\n%s\n%s", first, second)
+		t.Errorf("the second apply caused another generation:\n%s\n%s", first, second)
 	}
 }

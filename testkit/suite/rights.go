@@ -42,7 +42,7 @@ type Rights struct {
 	Granted map[string]map[string][]string `json:"granted"`
 }
 
-// Accounts are the names by which the API server knows the ServiceAccounts of
+// Accounts are the names with which the API server identifies the ServiceAccounts of
 // the operator and of all providers.
 func Accounts() ([]string, error) {
 	root, err := repository.Root()
@@ -177,7 +177,7 @@ func (s *Suite) granted(ctx context.Context) (map[string]map[string][]string, er
 		return nil, err
 	}
 
-	// What GenericTargets has added to the operator's role belongs to tests. The
+	// The rules that GenericTargets has added to the operator's role are for tests. The
 	// controller manager removes it from the role.
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: genericTargetsRole}}
 	if err := s.Client.Delete(ctx, role); client.IgnoreNotFound(err) != nil {

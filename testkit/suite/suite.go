@@ -91,7 +91,7 @@ func run(m *testing.M, suite **Suite, options Options) (code int, err error) {
 
 	log, err := os.CreateTemp("", "external-secrets-suite-*.log")
 	if err != nil {
-		return 1, fmt.Errorf("cannot make a log file: %w", err)
+		return 1, fmt.Errorf("cannot create a log file: %w", err)
 	}
 
 	s := &Suite{OperatorFlags: slices.Clone(options.OperatorFlags), LogFile: filepath.Clean(log.Name()), Providers: map[string]*installation.Provider{}}
@@ -153,7 +153,7 @@ func setParallel(serial bool) error {
 
 func (s *Suite) start(ctx context.Context, log io.Writer, options Options) (err error) {
 	if s.SocketDir, err = os.MkdirTemp("", "eso-"); err != nil {
-		return fmt.Errorf("cannot make a folder for sockets: %w", err)
+		return fmt.Errorf("cannot create a folder for sockets: %w", err)
 	}
 
 	if options.Vault {
@@ -177,7 +177,7 @@ func (s *Suite) start(ctx context.Context, log io.Writer, options Options) (err 
 	}
 
 	if s.dynamic, err = dynamic.NewForConfig(s.ControlPlane.Config()); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	s.OperatorFlags = append(s.OperatorFlags, "--provider-socket-dir", s.SocketDir)

@@ -164,7 +164,7 @@ func (s *Server) Requests() map[string]int {
 	return s.proxy.requests()
 }
 
-// Stop ends the server. All that it held is gone.
+// Stop ends the server. Its data is lost.
 func (s *Server) Stop() error {
 	var errs []error
 	if s.proxy != nil {

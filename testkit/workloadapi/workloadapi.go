@@ -30,11 +30,11 @@ type TrustDomain struct {
 	servers []*grpc.Server
 }
 
-// New makes a trust domain whose sockets lie in a folder.
+// New creates a trust domain whose sockets are in a folder.
 func New(name, dir string) (*TrustDomain, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a key: %w", err)
+		return nil, fmt.Errorf("cannot create a key: %w", err)
 	}
 
 	template := &x509.Certificate{
@@ -99,7 +99,7 @@ func (d *TrustDomain) svid(id string) (*workload.X509SVID, error) {
 
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a key: %w", err)
+		return nil, fmt.Errorf("cannot create a key: %w", err)
 	}
 
 	leaf, err := sign(&x509.Certificate{

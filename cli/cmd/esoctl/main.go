@@ -1,4 +1,4 @@
-// Command esoctl shows what the operator makes of an ExternalSecret, without
+// Command esoctl renders and explains an ExternalSecret as the operator does, without
 // it or beside it.
 package main
 

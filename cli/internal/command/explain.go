@@ -158,7 +158,7 @@ func unread(ctx context.Context, cluster client.Reader, namespace, name string, 
 
 	const shown = 5
 
-	// Who may not list them gets no proposal.
+	// Without permission to list them there is no proposal.
 	_ = cluster.List(ctx, &list, client.InNamespace(namespace), client.Limit(shown))
 
 	for _, es := range list.Items {

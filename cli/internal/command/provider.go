@@ -17,7 +17,7 @@ import (
 func providerCommand(env Environment) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "provider",
-		Short: "Begin a provider",
+		Short: "Create a provider",
 		Args:  positional(0, ""),
 		RunE:  func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
@@ -31,13 +31,14 @@ func providerInitCommand(env Environment) *cobra.Command {
 
 	command := &cobra.Command{
 		Use:   "init NAME",
-		Short: "Make the folder of a new provider, which builds and conforms",
-		Long: `init makes providers/community/NAME in a clone of the repository: a module with
-a config type, a store on a made-up HTTP API, the command, a chart, and a test
-that runs the conformance kit. Put your backend's calls in the place of the
-made-up ones. To take it back, remove the folder: nothing else knows of it.
+		Short: "Create the module of a new provider, which builds and conforms",
+		Long: `init creates providers/community/NAME in a clone of the repository: a module with
+a config type, a store for a fictitious HTTP API, the command, a chart, and a test
+that runs the conformance kit. Replace the calls of the
+fictitious API by those of your backend. To undo, remove the directory: no other
+file refers to it.
 
-It runs "go mod tidy" in the new folder, which may fetch modules.`,
+It runs "go mod tidy" in the new directory, which may fetch modules.`,
 		Args: positional(1, "the name of the provider"),
 		RunE: func(command *cobra.Command, args []string) error {
 			options.Name = args[0]
@@ -58,7 +59,7 @@ It runs "go mod tidy" in the new folder, which may fetch modules.`,
 	flags := command.Flags()
 	flags.StringVar(&options.Kind, "kind", "", "kind of the config; default the name in upper camel case")
 	flags.StringVar(&options.Root, "root", "", "clone of the repository; default the one that the working directory is in")
-	flags.StringVar(&options.Dir, "dir", "", "folder to make; default providers/community/NAME of the clone")
+	flags.StringVar(&options.Dir, "dir", "", "directory to create; default providers/community/NAME of the clone")
 
 	return command
 }

@@ -31,7 +31,7 @@ type Environment struct {
 	Version, Commit string
 }
 
-// usageError says that the command line makes no sense.
+// usageError means that the command line is invalid.
 type usageError struct{ error }
 
 // Unwrap gives what is wrong.
@@ -58,7 +58,7 @@ sense.`
 func Main(ctx context.Context, env Environment) int {
 	root := &cobra.Command{
 		Use:           "esoctl",
-		Short:         "Show what the operator makes of an ExternalSecret",
+		Short:         "Render and explain ExternalSecrets as the operator does",
 		Long:          about + "\n" + exitCodes,
 		SilenceErrors: true,
 		SilenceUsage:  true,

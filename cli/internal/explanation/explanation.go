@@ -1,5 +1,5 @@
 // Package explanation says in words what the operator does with an
-// ExternalSecret: what it reads, what it makes, when, and what is in the way.
+// ExternalSecret: what it reads, what it creates, when, and why it is not in sync.
 // It decides nothing itself.
 package explanation
 
@@ -88,7 +88,7 @@ type Template struct {
 type Refresh struct {
 	Policy string `json:"policy"`
 	// Interval between two reads and the most that jitter takes off it; empty
-	// where the policy knows none.
+	// where the policy has none.
 	Interval string   `json:"interval,omitempty"`
 	Jitter   string   `json:"jitter,omitempty"`
 	Windows  *Windows `json:"windows,omitempty"`
@@ -280,7 +280,7 @@ func timeOf(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.UTC()}
 }
 
-// InCluster adds what the cluster knows.
+// InCluster adds the state in the cluster.
 func (e *Explanation) InCluster(es *esv1.ExternalSecret, states []offline.StoreState, now time.Time) {
 	e.Status = statusOf(es, now)
 

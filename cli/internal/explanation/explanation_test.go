@@ -16,7 +16,7 @@ func TestInCluster(t *testing.T) {
 
 	now := time.Date(2026, 1, 2, 12, 30, 0, 0, time.UTC)
 	ready := func(status metav1.ConditionStatus, reason string) []esv1.Condition {
-		return []esv1.Condition{{Type: esv1.ConditionReady, Status: status, Reason: reason, Message: "as told", LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
+		return []esv1.Condition{{Type: esv1.ConditionReady, Status: status, Reason: reason, Message: "the message", LastTransitionTime: metav1.NewTime(now.Add(-time.Minute))}}
 	}
 
 	for _, c := range []struct {
@@ -26,7 +26,7 @@ func TestInCluster(t *testing.T) {
 		want      []string
 	}{
 		{
-			"one that nobody has looked at", func(*esv1.ExternalSecret) {}, nil,
+			"one that no operator has reconciled", func(*esv1.ExternalSecret) {}, nil,
 			[]string{"Ready           Unknown\n", "not looked at it yet", "Last refresh    never", "due now: never synced\n"},
 		},
 		{

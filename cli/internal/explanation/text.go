@@ -125,7 +125,7 @@ func (e *Explanation) target(w *writer) {
 	}
 
 	if t.Immutable {
-		text += ", immutable: once made, it is never refreshed"
+		text += ", immutable: after creation, it is never refreshed"
 	}
 
 	w.line("Target", "%s", text)
@@ -136,15 +136,15 @@ func (e *Explanation) target(w *writer) {
 func creation(policy string) string {
 	switch esv1.CreationPolicy(policy) {
 	case esv1.CreationOwner:
-		return "it is made, holds nothing else, and goes with the ExternalSecret"
+		return "it is created, has no other keys, and is deleted with the ExternalSecret"
 	case esv1.CreationOrphan:
-		return "it is made, holds nothing else, and outlives the ExternalSecret"
+		return "it is created, has no other keys, and is kept when the ExternalSecret is deleted"
 	case esv1.CreationMerge:
-		return "others make it; keys are added"
+		return "it must exist; keys are added"
 	case esv1.CreationCreateOrMerge:
-		return "it is made where it is missing; else keys are added"
+		return "it is created if it does not exist; otherwise keys are added"
 	case esv1.CreationNone:
-		return "nothing is made"
+		return "nothing is created"
 	default:
 		return "there is no such policy"
 	}
@@ -153,11 +153,11 @@ func creation(policy string) string {
 func deletion(policy string) string {
 	switch esv1.DeletionPolicy(policy) {
 	case esv1.DeletionRetain:
-		return "a secret that is gone is an error, and the target stays as it is"
+		return "an absent secret is an error, and the target is retained"
 	case esv1.DeletionDelete:
-		return "a secret that is gone is left out; with the last one, the target goes"
+		return "the key of an absent secret is removed; the target is deleted with the last one"
 	case esv1.DeletionMerge:
-		return "a secret that is gone is left out; the target stays"
+		return "the key of an absent secret is removed; the target is retained"
 	default:
 		return "there is no such policy"
 	}

@@ -177,7 +177,7 @@ func write(v values, dir string) error {
 
 		into := filepath.Join(dir, filepath.FromSlash(target(name, v)))
 		if err := os.MkdirAll(filepath.Dir(into), 0o755); err != nil {
-			return fmt.Errorf("cannot make a folder: %w", err)
+			return fmt.Errorf("cannot create a folder: %w", err)
 		}
 
 		if err := os.WriteFile(into, made.Bytes(), 0o644); err != nil {

@@ -1,6 +1,6 @@
 // Package expectation reports whether the cache already shows what this process
 // has written: a cache that lags behind must not be taken for a change that
-// another client made.
+// another client created.
 package expectation
 
 import (

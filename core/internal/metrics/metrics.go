@@ -134,7 +134,7 @@ func (m *Recorder) Called(provider, method, code string, took time.Duration) {
 	m.requestTime.WithLabelValues(provider, method).Observe(took.Seconds())
 }
 
-// Forget drops the series of an object that is gone.
+// Forget drops the series of a deleted object.
 func (m *Recorder) Forget(object types.NamespacedName) {
 	m.calls.DeleteLabelValues(object.Name, object.Namespace)
 	m.failures.DeleteLabelValues(object.Name, object.Namespace)

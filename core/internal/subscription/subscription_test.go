@@ -90,7 +90,7 @@ func TestOneWatchPerKeyAsLongAsItHasSubscribers(t *testing.T) {
 	})
 }
 
-// What a watch does when it ends must not undo what its successor has begun.
+// The cleanup of a watch must not undo what its successor has begun.
 func TestAWatchWaitsForItsPredecessor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

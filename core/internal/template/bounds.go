@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// bound says how many bytes a call with these arguments makes at most, or
+// bound returns how many bytes a call with these arguments returns at most, or
 // fails because it would take too long, or never end. Functions that have none
 // make a small multiple of what they are given.
 type bound func(r *run, args []reflect.Value) (int, error)
@@ -375,7 +375,7 @@ func boundPKCS12(_ *run, args []reflect.Value) (int, error) {
 	return 0, nil
 }
 
-// boundPrintf adds up what the verbs of a format can make.
+// boundPrintf adds up the sizes that the verbs of a format can write.
 func boundPrintf(_ *run, args []reflect.Value) (int, error) {
 	// fmt takes no larger number in a format, and no larger argument for *.
 	const largest = 1e6
@@ -394,7 +394,7 @@ func boundPrintf(_ *run, args []reflect.Value) (int, error) {
 		}
 	}
 
-	// What no verb takes is added with its type.
+	// Arguments without a verb are added with their type.
 	total := len(format) + 4*size(args[1:]...)
 
 	for rest := format; ; {
@@ -409,7 +409,7 @@ func boundPrintf(_ *run, args []reflect.Value) (int, error) {
 	}
 }
 
-// verb is what one verb of a format can make.
+// verb returns the size that one verb of a format can write.
 type verb struct{ length, padding, factor, constant int }
 
 func parseVerb(format string, star int) verb {

@@ -16,7 +16,7 @@ import (
 // function is a function that templates may call.
 type function struct {
 	call any
-	// bound says how many bytes a call makes at most, or why it must not be.
+	// bound returns how many bytes a call returns at most, or why it is refused.
 	bound bound
 	// shallow functions do not look into lists and dicts, and so need not be
 	// kept from such as never end.
@@ -237,7 +237,7 @@ func sharing() []string {
 	}
 }
 
-// deep functions make all that is in their result.
+// deep functions create everything in their result.
 func deep() []string {
 	return []string{
 		"deepCopy", "fromJson", "fromYaml", "merge", "mergeOverwrite", "mustDeepCopy", "mustFromJson", "mustMerge",

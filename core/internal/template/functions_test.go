@@ -20,7 +20,7 @@ func TestEveryFunctionOfSprigIsAllowedOrRefused(t *testing.T) {
 		listed = append(listed, r.name)
 
 		if r.why == "" {
-			t.Errorf("nobody says why %s is refused", r.name)
+			t.Errorf("the reason why %s is refused is missing", r.name)
 		}
 	}
 
@@ -44,7 +44,7 @@ func TestListsAreSorted(t *testing.T) {
 func TestCatalogHoldsTheListsAndNothingElse(t *testing.T) {
 	t.Parallel()
 
-	// What is not watched over neither formats nor copies its arguments.
+	// A function without a bound neither formats nor copies its arguments.
 	unwatched := []string{"and", "call", "ge", "gt", "index", "le", "len", "lt", "not", "or"}
 
 	want := slices.Concat(allowed(), own(), builtin())
@@ -151,7 +151,7 @@ func calls() []call {
 		{function: "floor", why: "rounds down", text: `{{ floor 1.8 }}`, want: "1"},
 		{function: "fromJson", why: "reads a document", text: `{{ (fromJson .json).a }} {{ fromJson "{" }}`, want: "1 <no value>"},
 		{function: "fromYaml", why: "reads a document", text: `{{ (fromYaml "a: [1, x]").a }}`, want: "[1 x]"},
-		{function: "fromYaml", why: "tells of an error in the dict", text: `{{ (fromYaml "[").Error }}`, want: "the value is not a YAML mapping"},
+		{function: "fromYaml", why: "returns an error in the dict", text: `{{ (fromYaml "[").Error }}`, want: "the value is not a YAML mapping"},
 		{function: "fullPemToPkcs12", why: "keeps the chain", text: `{{ eq (fullPemToPkcs12 .chain .leafKey | b64dec | pkcs12cert) .chain }}`, want: "true"},
 		{function: "fullPemToPkcs12Pass", why: "keeps the chain under a password", text: `{{ eq (fullPemToPkcs12Pass .chain .leafKey "x" | b64dec | pkcs12certPass "x") .chain }}`, want: "true"},
 		{function: "ge", why: "compares", text: `{{ ge 2 2 }}`, want: "true"},

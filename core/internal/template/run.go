@@ -105,7 +105,7 @@ func sprint(value any) (string, error) {
 	return fmt.Sprint(value), nil
 }
 
-// wrap makes a function of the same parameters that watches over a call, and
+// wrap returns a function of the same parameters that bounds a call, and
 // whose error holds no value.
 func (r *run) wrap(name string, f *function) any {
 	call := reflect.ValueOf(f.call)

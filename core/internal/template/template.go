@@ -100,7 +100,7 @@ func (r *run) execute(c *compiled, data map[string]string) (err error) {
 	t := template.New(root).Option("missingkey=error").Funcs(r.hidden())
 
 	for name := range c.functions {
-		// What is not in the catalog is one of text/template's own.
+		// A function that is not in the catalog is one of text/template.
 		if f, ok := r.functions[name]; ok {
 			t.Funcs(template.FuncMap{name: r.wrap(name, f)})
 		}

@@ -133,7 +133,7 @@ func TestCheck(t *testing.T) {
 		{"a text without end", `{{ "secret }}`, `template "k", line 1: ` + causeSyntax},
 		{"a number that is none", `{{ 1secret }}`, `template "k", line 1: ` + causeSyntax},
 		{"a character", `{{ ! }}`, `template "k", line 1: ` + causeSyntax},
-		{"a character that nobody sees", "{{ 1 \x01 }}", `template "k", line 1: ` + causeSyntax},
+		{"a character that is not printable", "{{ 1 \x01 }}", `template "k", line 1: ` + causeSyntax},
 		{"a value where a function must be", `{{ .user | "secret" }}`, `template "k", line 1: ` + causeSyntax},
 		{"a break alone", `{{ break }}`, `template "k", line 1: ` + causeSyntax},
 		{"a template twice", `{{ define "a" }}1{{ end }}{{ define "a" }}2{{ end }}`, `template "k", line 1: ` + causeSyntax},
@@ -321,8 +321,7 @@ func TestValuesThatReadAsErrors(t *testing.T) {
 	}
 }
 
-// Whatever a function says when it is given a value that it cannot use, the
-// error does not repeat it.
+// The error of a function with an invalid argument does not contain the argument.
 func TestNoFunctionRepeatsAValueInItsError(t *testing.T) {
 	t.Parallel()
 
@@ -485,7 +484,8 @@ func TestBounds(t *testing.T) {
 		{"an equality of what is large", `{{ $l := list 1 }}{{ range 60 }}{{ $l = list $l $l }}{{ end }}{{ eq $l $l }}`, `function "eq": these cannot be compared`},
 		{"values that are made and dropped", `{{ range 1000000 }}{{ $x := repeat 1000000 "x" }}{{ end }}`, "functions have made more than 67108864 bytes"},
 	} {
-		// What is too large must be found by that, however slow the machine is.
+		// The limit of size must be reached before that of time, also on a slow
+		// machine.
 		timeout := time.Minute
 		if strings.Contains(c.want, "takes ") {
 			timeout = 300 * time.Millisecond

@@ -72,11 +72,11 @@ func (b *bench) start(ctx context.Context) error {
 	b.ledger.Wrap(config)
 
 	if b.client, err = client.NewWithWatch(config, client.Options{Scheme: b.product.Client.Scheme()}); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	if b.clientset, err = kubernetes.NewForConfig(config); err != nil {
-		return fmt.Errorf("cannot make a client: %w", err)
+		return fmt.Errorf("cannot create a client: %w", err)
 	}
 
 	b.say("waiting for the garbage collector ...")
@@ -126,7 +126,7 @@ func (b *bench) load(name string, objects, stores int, refresh time.Duration) *l
 	return &load.Load{Client: b.client, Name: name, Objects: objects, Stores: stores, Refresh: refresh}
 }
 
-// prepare makes namespaces, keys and stores, and waits until the stores are
+// prepare creates namespaces, keys and stores, and waits until the stores are
 // Ready.
 func (b *bench) prepare(ctx context.Context, l *load.Load) error {
 	b.say("writing %d keys, making %d stores ...", l.Objects, l.Stores)

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// saturatingInterval makes more refreshes due than any machine performs.
+	// saturatingInterval causes more due refreshes than any machine performs.
 	saturatingInterval = 10 * time.Second
 	newObjects         = 60
 )

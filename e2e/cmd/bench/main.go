@@ -199,7 +199,7 @@ func (o *options) measure(ctx context.Context, results io.Writer) (*report.Repor
 
 	dir, err := os.MkdirTemp("", "external-secrets-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("cannot make a folder for the programs: %w", err)
+		return nil, fmt.Errorf("cannot create a folder for the programs: %w", err)
 	}
 	defer os.RemoveAll(dir)
 

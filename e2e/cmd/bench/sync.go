@@ -62,8 +62,7 @@ func (b *bench) limit(ctx context.Context, name string) (limit, error) {
 		return limit{}, fmt.Errorf("cannot measure the limit: %w", err)
 	}
 
-	// What the control plane puts off until later is counted as it is after a
-	// sync.
+	// Deferred work of the control plane is counted, as after a sync.
 	if err := b.quiet(ctx); err != nil {
 		return limit{}, err
 	}

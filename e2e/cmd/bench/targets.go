@@ -5,7 +5,7 @@ import "time"
 // The targets. Those that a machine influences hold for two cores or more.
 const (
 	// targetShare of what the control plane allows, in percent: the operator
-	// makes a third write, and shares the machine with provider and Vault.
+	// performs a third write, and shares the machine with provider and Vault.
 	targetShare = 60
 	// targetRequests of the API server per first sync: the target, the status,
 	// an event, and a little for stores and registrations.

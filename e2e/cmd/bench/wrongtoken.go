@@ -13,7 +13,7 @@ import (
 
 const (
 	outage = 2 * time.Minute
-	// wrongTokenInterval makes every object due once during the outage.
+	// wrongTokenInterval is such that every object is due once during the outage.
 	wrongTokenInterval = time.Minute
 )
 

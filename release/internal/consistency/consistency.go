@@ -51,7 +51,7 @@ func Check(released []trains.Train, modules []workspace.Module, hasChangelog fun
 			if want, ok := versions[sibling.Path]; ok && required != want {
 				report("%s requires %s at %s, but trains.yaml has it at %s", m.Dir, sibling.Dir, required, want)
 			}
-			// So that a checkout builds as it stands, also without go.work.
+			// A checkout must build unchanged, also without go.work.
 			if m.Replaces[sibling.Path] != sibling.Dir {
 				report("%s must replace %s by its folder", m.Dir, sibling.Dir)
 			}

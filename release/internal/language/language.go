@@ -192,7 +192,7 @@ func check(name string, line int, text string) []Finding {
 	return findings
 }
 
-// Errors makes one error of findings; nil where there are none.
+// Errors joins findings into one error; nil if there are none.
 func Errors(findings []Finding) error {
 	errs := make([]error, 0, len(findings))
 	for _, finding := range findings {

@@ -18,7 +18,7 @@ type Train struct {
 	Path string `json:"path"`
 	// Version is the one that is released next.
 	Version string `json:"version"`
-	// TagPrefix stands before v and the version in the module's tags.
+	// TagPrefix precedes v and the version in the module's tags.
 	TagPrefix string `json:"tagPrefix"`
 	// Previous is the version that was released last, or empty.
 	Previous string `json:"previous"`
@@ -57,7 +57,7 @@ func Parse(data []byte) ([]Train, error) {
 		}
 		// Sorted, so that two people who add a module meet in a merge conflict.
 		if i > 0 && t.Path <= file.Modules[i-1].Path {
-			problems = append(problems, fmt.Errorf("%s must stand before %s, and once", t.Path, file.Modules[i-1].Path))
+			problems = append(problems, fmt.Errorf("%s must be listed before %s, and once", t.Path, file.Modules[i-1].Path))
 		}
 	}
 	return file.Modules, errors.Join(problems...)

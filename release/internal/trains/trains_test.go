@@ -67,14 +67,14 @@ func TestParseRefuses(t *testing.T) {
 			file: `modules:
 - {path: core, version: "0.1.0", tagPrefix: core/}
 - {path: api, version: "0.1.0", tagPrefix: api/}`,
-			want: "api must stand before core, and once",
+			want: "api must be listed before core, and once",
 		},
 		{
 			why: "a module has one version",
 			file: `modules:
 - {path: api, version: "0.1.0", tagPrefix: api/}
 - {path: api, version: "0.2.0", tagPrefix: api/}`,
-			want: "api must stand before api, and once",
+			want: "api must be listed before api, and once",
 		},
 	} {
 		t.Run(test.why, func(t *testing.T) {

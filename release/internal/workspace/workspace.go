@@ -22,7 +22,7 @@ type Module struct {
 	// Requires maps module paths to the versions that are required.
 	Requires map[string]string
 	// Replaces maps module paths to the folders, relative to the repository's
-	// root, that stand in for them. Replacements by another module are absent.
+	// root, that replace them. Replacements by another module are absent.
 	Replaces map[string]string
 }
 

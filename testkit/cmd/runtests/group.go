@@ -75,7 +75,7 @@ func groupsOf(ctx context.Context, root string, patterns []string) ([]group, err
 		return nil, err
 	}
 
-	// What fails soonest runs first.
+	// Groups that fail soonest run first.
 	groups := []group{{Race: race}, {Servers: true}, {Outputs: true}}
 
 	version, err := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH", "GOFLAGS", "GOEXPERIMENT", "CGO_ENABLED").Output()
@@ -159,13 +159,13 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 
 	logs, err := os.MkdirTemp("", "runtests-")
 	if err != nil {
-		return 1, fmt.Errorf("cannot make a folder for logs: %w", err)
+		return 1, fmt.Errorf("cannot create a folder for logs: %w", err)
 	}
 	defer os.RemoveAll(logs)
 
 	output := &events{to: os.Stdout, passed: map[string]bool{}}
 
-	// What cannot be recorded keeps no other test from running.
+	// A failure to record does not prevent other tests from running.
 	var problems []error
 
 	for _, g := range p.Groups {
@@ -337,7 +337,7 @@ func (e *events) line(line []byte) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
-	// What is no event is gotestsum's to report.
+	// Lines that are not events are reported by gotestsum.
 	if err := json.Unmarshal(line, &event); err == nil && event.Test == "" && event.Action == "pass" {
 		e.passed[event.Package] = true
 	}
@@ -366,7 +366,7 @@ func runLogged(logs string, args []string) error {
 
 	output := filepath.Join(logs, logName(dir)+".output")
 	if err := os.MkdirAll(output, 0o755); err != nil {
-		return fmt.Errorf("cannot make a folder for the output of a test: %w", err)
+		return fmt.Errorf("cannot create a folder for the output of a test: %w", err)
 	}
 
 	environment := append(withoutLogs(os.Environ()), selection.OutputEnv+"="+output, selection.OutputsEnv+"="+filepath.Join(logs, outputs))

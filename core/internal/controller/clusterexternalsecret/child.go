@@ -69,7 +69,7 @@ func newChild(ces *esv1.ClusterExternalSecret) (*child, error) {
 	return c, nil
 }
 
-// object is the ExternalSecret of a namespace, as it is made.
+// object returns the ExternalSecret of a namespace, as it is created.
 func (c *child) object(namespace string) *esv1.ExternalSecret {
 	object := &esv1.ExternalSecret{
 		ObjectMeta: metav1.ObjectMeta{

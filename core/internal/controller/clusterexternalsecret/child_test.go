@@ -73,9 +73,9 @@ func TestMatches(t *testing.T) {
 		change func(*esv1.ExternalSecret)
 		want   bool
 	}{
-		{"as it was applied", func(*esv1.ExternalSecret) {}, true},
-		{"somebody else's label is his own", func(es *esv1.ExternalSecret) { es.Labels["mine"] = "x" }, true},
-		{"an empty list is none", func(es *esv1.ExternalSecret) { es.Spec.Data = []esv1.Data{} }, true},
+		{"unchanged since it was applied", func(*esv1.ExternalSecret) {}, true},
+		{"a label of another writer is kept", func(es *esv1.ExternalSecret) { es.Labels["mine"] = "x" }, true},
+		{"an empty list is equal to none", func(es *esv1.ExternalSecret) { es.Spec.Data = []esv1.Data{} }, true},
 		{"a field with another value", func(es *esv1.ExternalSecret) { es.Spec.SecretStoreRef.Name = "other" }, false},
 		{"a field that was added", func(es *esv1.ExternalSecret) { es.Spec.Target = &esv1.Target{} }, false},
 		{"a label with another value", func(es *esv1.ExternalSecret) { es.Labels["team"] = "b" }, false},
@@ -86,10 +86,10 @@ func TestMatches(t *testing.T) {
 		{"created and not applied yet", func(es *esv1.ExternalSecret) {
 			es.ManagedFields[0].Operation = metav1.ManagedFieldsOperationUpdate
 		}, true},
-		{"made by an older operator", func(es *esv1.ExternalSecret) {
+		{"created by an older operator", func(es *esv1.ExternalSecret) {
 			es.ManagedFields[0].Manager, es.ManagedFields[0].Operation = esv1.FieldManagerOlder, metav1.ManagedFieldsOperationUpdate
 		}, false},
-		{"nobody knows who wrote it", func(es *esv1.ExternalSecret) { es.ManagedFields = nil }, false},
+		{"without managed fields, the writer is unknown", func(es *esv1.ExternalSecret) { es.ManagedFields = nil }, false},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			want, err := newChild(example())

@@ -65,7 +65,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 
-	// What it made goes with it, by its owner references.
+	// Its ExternalSecrets are deleted with it, by their owner references.
 	r.records.Drop(request.Name)
 
 	if err := r.releaseNamespaces(ctx, request.Name); err != nil {
@@ -208,7 +208,7 @@ type task struct {
 	current *esv1.ExternalSecret
 	// writes reports whether it has to be written.
 	writes bool
-	// removes lists those that are not wanted any more.
+	// removes lists those that are no longer selected.
 	removes []*esv1.ExternalSecret
 	// finalizer of an older operator that the Namespace carries.
 	finalizer string
@@ -218,7 +218,7 @@ type task struct {
 	// from an earlier try.
 	failure error
 	held    bool
-	// gone means that the namespace does not count any more.
+	// gone means that the namespace is deleted or being deleted.
 	gone bool
 }
 

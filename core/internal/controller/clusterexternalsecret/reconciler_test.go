@@ -67,8 +67,8 @@ func look(t *testing.T, r *Reconciler) *esv1.ClusterExternalSecret {
 	return ces
 }
 
-// One namespace that refuses does not stop the others, is told of, and is tried
-// again when its pause is over and not before.
+// A namespace whose write fails does not block the others, is reported, and is
+// tried again after its backoff and not before.
 func TestOneNamespaceFails(t *testing.T) {
 	var tries atomic.Int32
 
@@ -118,9 +118,9 @@ func TestOneNamespaceFails(t *testing.T) {
 	}
 }
 
-// An ExternalSecret that somebody makes after the cache was read is not taken
-// over, nor is one that has taken the place of the one that the cache shows.
-func TestSomebodyIsFaster(t *testing.T) {
+// An ExternalSecret that another client creates after the cache was read is not
+// taken over, nor is one that has replaced the one in the cache.
+func TestConcurrentCreateIsNotTakenOver(t *testing.T) {
 	theirs := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "app", UID: "theirs", Labels: map[string]string{"is": "theirs"}}}
 	r := cluster(t, interceptor.Funcs{
 		// As the API server does; end to end tests see that it does.
@@ -160,8 +160,8 @@ func TestSomebodyIsFaster(t *testing.T) {
 	}
 }
 
-// Somebody who undoes every write is followed at growing intervals.
-func TestFightsSlowly(t *testing.T) {
+// Repairs of changes that another client makes repeatedly back off.
+func TestRepairsBackOff(t *testing.T) {
 	r := cluster(t, interceptor.Funcs{}, everywhere(), namespace("a", nil))
 
 	now := time.Now()

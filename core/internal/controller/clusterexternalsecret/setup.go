@@ -32,7 +32,7 @@ const (
 	// indexOwner finds ExternalSecrets by the UID of the ClusterExternalSecret
 	// that controls them.
 	indexOwner = "clusterexternalsecret"
-	// indexChild finds ClusterExternalSecrets by the name of what they make.
+	// indexChild indexes ClusterExternalSecrets by the name of their ExternalSecrets.
 	indexChild = "child"
 	// indexFinalizer finds Namespaces by the ClusterExternalSecret for which
 	// an older operator left a finalizer.
@@ -51,7 +51,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr manager.Manager) 
 	}
 
 	if err := indexer.IndexField(ctx, &esv1.ClusterExternalSecret{}, indexChild, byChild); err != nil {
-		return fmt.Errorf("cannot index ClusterExternalSecrets by the name of what they make: %w", err)
+		return fmt.Errorf("cannot index ClusterExternalSecrets by the name of their ExternalSecrets: %w", err)
 	}
 
 	if err := indexer.IndexField(ctx, namespace, indexFinalizer, byFinalizer); err != nil {
@@ -130,8 +130,8 @@ func childChanged() predicate.Predicate {
 	}}
 }
 
-// ofChild finds the ClusterExternalSecret that made an ExternalSecret, and
-// those that would make one where it is.
+// ofChild finds the ClusterExternalSecret that created an ExternalSecret, and
+// those that would create one of its name in its namespace.
 func (r *Reconciler) ofChild(ctx context.Context, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	if owner := owner(object); owner != nil {

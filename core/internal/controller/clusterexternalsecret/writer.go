@@ -28,37 +28,37 @@ type blockedError struct{ message string }
 
 func (e *blockedError) Error() string { return e.message }
 
-// errGone says that the namespace is gone, or going.
-var errGone = errors.New("the namespace is gone")
+// errGone means that the namespace is deleted or being deleted.
+var errGone = errors.New("the namespace is deleted or being deleted")
 
-// writer writes ExternalSecrets, each under the condition that it is, or will
-// be, the ClusterExternalSecret's own.
+// writer writes ExternalSecrets, each under the precondition that the
+// ClusterExternalSecret controls it, or will control it after the write.
 type writer struct {
 	client client.Client
 	direct client.Reader
 }
 
-// foreign refuses an ExternalSecret that the ClusterExternalSecret does not
+// foreign returns an error for an ExternalSecret that the ClusterExternalSecret does not
 // control.
 func (c *child) foreign(current *esv1.ExternalSecret) error {
 	owner := metav1.GetControllerOf(current)
 
 	switch {
 	case owner == nil:
-		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and was not made by this ClusterExternalSecret: it is left alone; delete it, or set spec.externalSecretName", current.Name)}
+		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and was not created by this ClusterExternalSecret and is not changed; delete it, or set spec.externalSecretName", current.Name)}
 	case owner.UID != c.owner.UID:
-		return &blockedError{fmt.Sprintf("ExternalSecret %q exists and belongs to %s %q: it is left alone; set spec.externalSecretName", current.Name, owner.Kind, owner.Name)}
+		return &blockedError{fmt.Sprintf("ExternalSecret %q exists, is controlled by %s %q and is not changed; set spec.externalSecretName", current.Name, owner.Kind, owner.Name)}
 	default:
 		return nil
 	}
 }
 
-// write makes the ExternalSecret of a namespace be as it should, and gives its
+// write creates or applies the ExternalSecret of a namespace, and returns its
 // resource version. current is what the cache has, which the
 // ClusterExternalSecret controls; nil where there is none.
 //
-// What is new is created, not applied: a create fails where another client was
-// faster, while an apply would take over what it finds. What is there is
+// A new object is created, not applied: a create fails if another client has
+// created the object, while an apply would take it over. An existing object is
 // applied under its UID, for the same reason.
 func (w *writer) write(ctx context.Context, want *child, namespace string, current *esv1.ExternalSecret) (string, error) {
 	var last error
@@ -178,7 +178,7 @@ func (w *writer) change(ctx context.Context, want *child, current *esv1.External
 		return written.ResourceVersion, nil
 	}
 
-	// What another client has added to the spec belongs to that client, and outlives an apply.
+	// Fields that another client has added to the spec belong to that client, and remain after an apply.
 	before := written.DeepCopy()
 	written.Spec = *want.spec.DeepCopy()
 	err = w.client.Patch(ctx, written, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}),
@@ -194,7 +194,7 @@ func (w *writer) adopt(ctx context.Context, current *esv1.ExternalSecret) error 
 		return nil
 	}
 
-	// The patch is made in place, and the cache must not see that.
+	// The object is modified in place, and must not be that of the cache.
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(current.DeepCopy(),
 		sets.New(esv1.FieldManagerOlder, esv1.FieldManagerClusterExternalSecret), esv1.FieldManagerClusterExternalSecret)
 	if err != nil || patch == nil {
@@ -220,8 +220,8 @@ func (w *writer) remove(ctx context.Context, old *esv1.ExternalSecret) error {
 	return fmt.Errorf("cannot delete ExternalSecret %q: %w", old.Name, err)
 }
 
-// release takes the finalizer of an older operator off a Namespace: nobody
-// else would, and the Namespace could never be deleted.
+// release removes the finalizer of an older operator from a Namespace: no other
+// controller does, and the Namespace could never be deleted.
 func (w *writer) release(ctx context.Context, namespace *metav1.PartialObjectMetadata, finalizer string) error {
 	after := namespace.DeepCopy()
 	if !controllerutil.RemoveFinalizer(after, finalizer) {

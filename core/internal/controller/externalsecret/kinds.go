@@ -116,7 +116,7 @@ func (k *kinds) begin(c controller.Controller, events handler.TypedEventHandler[
 	k.controller, k.events = c, events
 }
 
-// follow makes gvk the kind that an ExternalSecret names; the empty one is none.
+// follow sets the kind that an ExternalSecret refers to; the empty one is none.
 func follow(s *kindSubscription, gvk schema.GroupVersionKind) {
 	if gvk.Empty() {
 		s.Close()

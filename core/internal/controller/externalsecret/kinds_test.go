@@ -47,7 +47,7 @@ func (i *informers) GetInformer(ctx context.Context, object client.Object, _ ...
 
 	select {
 	case <-listed:
-		return nil, nil //nolint:nilnil // nobody looks at it
+		return nil, nil //nolint:nilnil // the caller ignores it
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -84,8 +84,8 @@ func soon(t *testing.T, what string, check func() bool) {
 	}
 }
 
-// A kind that may not be listed keeps no worker waiting, and is no longer
-// listed when nobody names it.
+// A kind that cannot be listed blocks no worker, and is no longer listed when no
+// ExternalSecret refers to it.
 func TestKinds(t *testing.T) {
 	t.Parallel()
 
@@ -139,7 +139,7 @@ func TestKinds(t *testing.T) {
 	}
 
 	close(managed.listed[configMaps])
-	soon(t, "those who want a kind are told when it is known", func() bool {
+	soon(t, "subscribers of a kind are notified when it is synced", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		slices.Sort(known)
@@ -163,7 +163,7 @@ func TestKinds(t *testing.T) {
 	follow(subscriptions["b"], schema.GroupVersionKind{})
 	soon(t, "their informers end", func() bool { return len(managed.runs()) == 0 })
 
-	// Whoever comes later begins anew.
+	// A later subscription starts a new informer.
 	follow(subscriptions["d"], things)
 
 	if err := k.watch(t.Context(), things); !errors.Is(err, objectwatch.ErrPending) {

@@ -28,9 +28,9 @@ func (p *priorities) AddWithOpts(options priorityqueue.AddOpts, requests ...reco
 	}
 }
 
-// Who waits for its first sync comes before what has changed, and that before
-// what nobody waits for, whoever tells of it.
-func TestDependentsAreUrgent(t *testing.T) {
+// First syncs have priority over changes, and changes over periodic refreshes,
+// regardless of the event that triggers them.
+func TestPriorityOfEvents(t *testing.T) {
 	t.Parallel()
 
 	once := &esv1.ExternalSecret{ObjectMeta: metav1.ObjectMeta{Name: "synced"}, Status: esv1.ExternalSecretStatus{RefreshTime: metav1.Now()}}
@@ -52,13 +52,13 @@ func TestDependentsAreUrgent(t *testing.T) {
 		{"a store changed", func(q requests) { stores.Update(t.Context(), event.UpdateEvent{ObjectNew: left}, q) }, changed, first},
 		{"a store came into being", func(q requests) { stores.Create(t.Context(), event.CreateEvent{Object: left}, q) }, changed, first},
 		{"a store went", func(q requests) { stores.Delete(t.Context(), event.DeleteEvent{Object: left}, q) }, changed, first},
-		{"the initial list, in which the ExternalSecrets stand themselves", func(q requests) {
+		{"the initial list, which also contains the ExternalSecrets", func(q requests) {
 			stores.Create(t.Context(), event.CreateEvent{Object: left, IsInInitialList: true}, q)
 		}, periodic, periodic},
-		{"somebody touched a target", func(q requests) { targets.Update(t.Context(), event.UpdateEvent{ObjectNew: touched}, q) }, changed, first},
-		{"somebody deleted a target", func(q requests) { targets.Delete(t.Context(), event.DeleteEvent{Object: left}, q) }, changed, first},
-		{"the echo of a write", func(q requests) { targets.Update(t.Context(), event.UpdateEvent{ObjectNew: left}, q) }, periodic, periodic},
-		{"the echo of a target that was made", func(q requests) { targets.Create(t.Context(), event.CreateEvent{Object: left}, q) }, periodic, periodic},
+		{"another client updated a target", func(q requests) { targets.Update(t.Context(), event.UpdateEvent{ObjectNew: touched}, q) }, changed, first},
+		{"another client deleted a target", func(q requests) { targets.Delete(t.Context(), event.DeleteEvent{Object: left}, q) }, changed, first},
+		{"the event of the operator's own write", func(q requests) { targets.Update(t.Context(), event.UpdateEvent{ObjectNew: left}, q) }, periodic, periodic},
+		{"the event of a target that the operator created", func(q requests) { targets.Create(t.Context(), event.CreateEvent{Object: left}, q) }, periodic, periodic},
 	} {
 		q := &priorities{added: map[string]int{}}
 		c.happens(q)

@@ -221,8 +221,8 @@ func (r *Reconciler) reconcile(ctx context.Context, s *syncContext) (reconcile.R
 		return r.sync(ctx, s, due)
 	}
 
-	// What failed since the last sync is over. That is not known where a sync
-	// window holds back the refresh.
+	// Failures since the last sync are resolved. That is not known if a sync
+	// window defers the refresh.
 	if !due.Held {
 		s.record.failures = newFailures()
 
@@ -267,8 +267,8 @@ func (r *Reconciler) state(s *syncContext) plan.State {
 		intact = true
 	}
 
-	// Whose target is not the one that was reported last may still have the
-	// former one: an operator can die in between.
+	// If the target differs from the one in the status, the former one may still
+	// exist: an operator can be killed in between.
 	if binding := s.es.Status.Binding; binding != nil && s.plan.Target.Owns() && binding.Name != s.plan.Target.Name {
 		intact = false
 	}
@@ -448,7 +448,7 @@ func (r *Reconciler) sync(ctx context.Context, s *syncContext, due plan.Due) (re
 
 	if err := r.write(ctx, s, rendered, &result); err != nil {
 		if _, gone := errors.AsType[*apply.GoneError](err); gone {
-			// What the cache showed has just been deleted, or changed.
+			// The object has been deleted or changed since it was read from the cache.
 			return reconcile.Result{RequeueAfter: staleRetry}, nil
 		}
 

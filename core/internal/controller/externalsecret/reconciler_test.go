@@ -112,7 +112,7 @@ func TestAFormerTargetIsNotForgotten(t *testing.T) {
 	}
 }
 
-// Nobody is answered what others began to read before it was asked for.
+// A sync does not use a read that began before the sync was requested.
 func TestSince(t *testing.T) {
 	t.Parallel()
 
@@ -121,22 +121,22 @@ func TestSince(t *testing.T) {
 
 	for _, c := range []struct {
 		why             string
-		told            time.Time
+		reported        time.Time
 		refreshed       metav1.Time
 		asked           bool
 		began, expected time.Time
 	}{
-		{why: "a refresh takes any answer", refreshed: synced, began: at(10)},
-		{why: "a first sync takes none that was asked for before its object was", began: at(10), expected: at(0)},
-		{why: "what was told of", told: at(5), refreshed: synced, began: at(10), expected: at(5)},
-		{why: "what was told of before the first sync", told: at(5), began: at(10), expected: at(5)},
-		{why: "what somebody asked for", refreshed: synced, asked: true, began: at(10), expected: at(10)},
-		{why: "what was told of after somebody asked", told: at(12), refreshed: synced, asked: true, began: at(10), expected: at(12)},
+		{why: "a refresh accepts any read", refreshed: synced, began: at(10)},
+		{why: "a first sync accepts no read that began before the object was created", began: at(10), expected: at(0)},
+		{why: "a reported change", reported: at(5), refreshed: synced, began: at(10), expected: at(5)},
+		{why: "a change that was reported before the first sync", reported: at(5), began: at(10), expected: at(5)},
+		{why: "a requested sync", refreshed: synced, asked: true, began: at(10), expected: at(10)},
+		{why: "a change that was reported after a sync was requested", reported: at(12), refreshed: synced, asked: true, began: at(10), expected: at(12)},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
 
-			s := &syncContext{began: c.began, mark: watch.Mark{Reported: c.told}, es: &esv1.ExternalSecret{
+			s := &syncContext{began: c.began, mark: watch.Mark{Reported: c.reported}, es: &esv1.ExternalSecret{
 				ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(at(0))},
 				Status:     esv1.ExternalSecretStatus{RefreshTime: c.refreshed},
 			}}
@@ -167,7 +167,7 @@ func (c *countedStore) Read(_ context.Context, reads []store.Read, _ []string) (
 
 func (*countedStore) Find(context.Context, store.Find) (map[string][]byte, error) { return nil, nil }
 
-// Whatever a sync has to know of a store, it resolves the store once.
+// A sync resolves each store only once.
 func TestASyncResolvesAStoreOnce(t *testing.T) {
 	t.Parallel()
 

@@ -233,7 +233,7 @@ func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []*esv1
 
 	former := &esv1.ExternalSecret{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: object.GetNamespace(), Name: owner.Name}, former); err != nil {
-		return found // the owner is gone
+		return found // the owner is deleted
 	}
 
 	return append(found, former)

@@ -11,7 +11,7 @@ import (
 	"github.com/external-secrets/eso/api/secretstore/v2alpha1"
 )
 
-// What a provider says beyond its registration is not believed.
+// Of the kinds that a provider reports, those that are not registered are ignored.
 func TestKindsAreThoseOfTheRegistration(t *testing.T) {
 	t.Parallel()
 

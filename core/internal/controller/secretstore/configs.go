@@ -94,7 +94,7 @@ func (w *Configs) notify(kind string, c controller.Controller) {
 // its objects are known. A kind that the cluster does not have is a NoMatch
 // error.
 func (w *Configs) Watch(ctx context.Context, gvk schema.GroupVersionKind) error {
-	// What is not found is looked up each time: a provider's CRDs may be
+	// A kind that is not found is looked up each time: a provider's CRDs may be
 	// installed after its stores.
 	if _, watched := w.watches.Watch(gvk); !watched {
 		mapping, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)

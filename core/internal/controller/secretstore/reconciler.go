@@ -74,7 +74,7 @@ func (s *shares) give(tenant string) {
 
 // Options of a Reconciler.
 type Options struct {
-	// Class of this operator; stores of another one are left alone.
+	// Class of this operator; stores of other classes are ignored.
 	Class string
 	// RefreshInterval of stores that name none.
 	RefreshInterval time.Duration
@@ -182,9 +182,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: interval}, nil
 }
 
-// skip reports in a store without a status of another operator that it waits for that
-// operator
-// operator. What that one writes is left alone.
+// skip reports in the status of a store of another class that another operator
+// serves it. A status that the other operator has written is not changed.
 func (r *Reconciler) skip(ctx context.Context, s *resolver.Store, before client.Object, record *record, class string) error {
 	ready := s.Ready()
 	if ready != nil && (ready.Reason != v2alpha1.ReasonOtherController || ready.ObservedGeneration == s.Object.GetGeneration()) {

@@ -115,7 +115,7 @@ func (a *Authority) overlap() time.Duration {
 	return min(a.options.LeafLifetime, a.options.CALifetime/6)
 }
 
-// Ensure reads the CA, and makes or renews it where that is due.
+// Ensure reads the CA, and creates or renews it if that is due.
 func (a *Authority) Ensure(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -142,7 +142,7 @@ func (a *Authority) ensureLocked(ctx context.Context) error {
 	var current *state
 	if !missing {
 		if current, err = parseState(secret.Data); err != nil {
-			return fmt.Errorf("cannot use the CA in Secret %s, delete it to have a new one made: %w", name, err)
+			return fmt.Errorf("cannot use the CA in Secret %s, delete it, and a new one is created: %w", name, err)
 		}
 	}
 
@@ -171,7 +171,7 @@ func (a *Authority) ensureLocked(ctx context.Context) error {
 	before := a.state
 	a.state = wanted
 
-	// What another authority has signed may not be accepted by any provider any more.
+	// Certificates of another CA may no longer be accepted by any provider.
 	if before != nil && !before.active.cert.Equal(wanted.active.cert) {
 		a.own = nil
 	}

@@ -109,9 +109,9 @@ func TestCertificatesArePurposeBound(t *testing.T) {
 	}
 }
 
-// Over three years of hourly life nobody ever refuses the other, although
-// providers take a new certificate only when theirs is due or the bundle
-// changes.
+// With hourly certificates over three years, operator and providers always accept
+// each other, although providers load a new certificate only when theirs is due
+// or the bundle changes.
 func TestAuthorityRotatesWithoutAGap(t *testing.T) {
 	t.Parallel()
 
@@ -201,7 +201,7 @@ func TestClockThatJumps(t *testing.T) {
 func TestAuthorityThatIsLostOrBroken(t *testing.T) {
 	t.Parallel()
 
-	t.Run("a lost one is made anew, and the operator's certificate with it", func(t *testing.T) {
+	t.Run("a lost CA is created again, and the operator's certificate with it", func(t *testing.T) {
 		t.Parallel()
 
 		a, now, c := newAuthority(t)
@@ -222,7 +222,7 @@ func TestAuthorityThatIsLostOrBroken(t *testing.T) {
 		select {
 		case <-a.Changed():
 		default:
-			t.Error("nobody is told that certificates must be handed out anew")
+			t.Error("the change is not notified, and certificates are not issued again")
 		}
 
 		server, err := a.IssueServer(t.Context(), "vault", []string{"vault.ns.svc"})

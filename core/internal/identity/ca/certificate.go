@@ -93,7 +93,7 @@ func newLeaf(ca pair, request leafRequest, now time.Time, lifetime time.Duration
 	return sign(template, &ca)
 }
 
-// sign makes a key and a certificate for it; without an issuer it signs
+// sign creates a key and a certificate for it; without an issuer it signs
 // itself.
 func sign(template *x509.Certificate, issuer *pair) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -132,7 +132,7 @@ func TestWhatAHandshakeIsMadeWith(t *testing.T) {
 			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 				t.Errorf("err = %v; want %q", err, c.want)
 			case err != nil && (strings.Contains(err.Error(), string(goodKey)) || strings.Contains(err.Error(), "PRIVATE")):
-				t.Errorf("the error tells a key: %v", err)
+				t.Errorf("the error contains a key: %v", err)
 			}
 		})
 	}
@@ -146,8 +146,8 @@ func decode(t *testing.T, certPEM []byte) []byte {
 	return block.Bytes
 }
 
-// handshake of a transport with a server, which tells the certificate that it
-// was shown.
+// handshake performs the handshake of a transport with a server, and returns the
+// certificate that the server received.
 func handshake(t *testing.T, source Credentials, wanted Trust, server tls.Certificate) (shown []byte, err error) {
 	t.Helper()
 
@@ -202,7 +202,7 @@ func handshake(t *testing.T, source Credentials, wanted Trust, server tls.Certif
 	return shown, nil
 }
 
-// What stands at the other end of a socket is known by its user.
+// The peer of a socket is identified by its user.
 func TestSocketPeer(t *testing.T) {
 	t.Parallel()
 
@@ -233,7 +233,7 @@ func TestSocketPeer(t *testing.T) {
 	defer far.Close()
 
 	if _, _, err := Transport(nil, Trust{Socket: true}).ClientHandshake(t.Context(), "", near); err == nil {
-		t.Error("something that is no socket is let in")
+		t.Error("a connection that is not a socket is accepted")
 	}
 }
 

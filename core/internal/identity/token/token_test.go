@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// apiServer issues tokens and says who somebody is.
+// apiServer issues and reviews tokens.
 type apiServer struct {
 	mu sync.Mutex
-	// made counts the tokens of each ServiceAccount.
+	// made is the number of tokens of each ServiceAccount.
 	made map[string]int
 	// user that the operator runs as.
 	user string
@@ -265,7 +265,7 @@ func TestFailuresAreKeptShortly(t *testing.T) {
 	}
 }
 
-// Who does not want to wait does not.
+// A wait ends with the caller's context.
 func TestCallerGivesUp(t *testing.T) {
 	t.Parallel()
 

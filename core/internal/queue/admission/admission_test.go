@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// empty checks that nothing is left when everybody has gone.
+// empty checks that the Limiter has no state left after all have released.
 func empty(t *testing.T, b *Limiter[string]) {
 	t.Helper()
 
 	if b.reading != 0 || b.woken != 0 || len(b.waiting) > 0 || len(b.flows) > 0 {
-		t.Errorf("something is left: %+v", b)
+		t.Errorf("the Limiter is not empty: %+v", b)
 	}
 }
 
@@ -31,45 +31,45 @@ func TestTryAcquire(t *testing.T) {
 	for _, who := range []string{"a", "b"} {
 		l, ok := b.TryAcquire(who, 1, slow)
 		if !ok {
-			t.Fatalf("%s is turned away from an empty lane", who)
+			t.Fatalf("%s is rejected by an empty flow", who)
 		}
 
 		leave = append(leave, l)
 	}
 
 	if _, ok := b.TryAcquire("c", 1, slow); ok {
-		t.Error("a third has entered a lane for two")
+		t.Error("a third is admitted to a flow with a share of two")
 	}
 
 	if _, ok := b.TryAcquire("c", 1, slow); ok {
-		t.Error("who asks again is let in")
+		t.Error("a second attempt is admitted")
 	}
 
 	other, ok := b.TryAcquire("d", 1, fast)
 	if !ok {
-		t.Fatal("a full store keeps another of the same provider out")
+		t.Fatal("a full store blocks another store of the same provider")
 	}
 
 	if _, ok := b.TryAcquire("e", 1, fast); ok {
-		t.Error("a fourth has entered a provider for three")
+		t.Error("a fourth is admitted to a provider with a share of three")
 	}
 
 	leave[0]()
 
 	if !slices.Equal(woken, []string{"c"}) {
-		t.Fatalf("woken: %v; want c alone, for there is one place", woken)
+		t.Fatalf("woken: %v; want only c, because one place is free", woken)
 	}
 
-	// It wants no place any more: that is the next one's.
+	// The place of a canceled waiter is granted to the next one.
 	b.Cancel("c")
 
 	if !slices.Equal(woken, []string{"c", "e"}) {
-		t.Fatalf("woken: %v; want e after c, who has passed", woken)
+		t.Fatalf("woken: %v; want e after c, which was canceled", woken)
 	}
 
 	last, ok := b.TryAcquire("e", 1, fast)
 	if !ok {
-		t.Fatal("who was called finds no room")
+		t.Fatal("the waiter that was woken is not admitted")
 	}
 
 	leave[1]()
@@ -78,63 +78,63 @@ func TestTryAcquire(t *testing.T) {
 	empty(t, b)
 }
 
-// Many that nobody waits for must not keep out one that somebody does.
-func TestUrgentComesFirst(t *testing.T) {
+// Many waiters of low priority must not block one of high priority.
+func TestHighPriorityComesFirst(t *testing.T) {
 	t.Parallel()
 
 	var woken []string
 
-	b := New(0, func(who string, urgency int) {
-		if urgency != map[string]int{"first": 100, "changed": 50}[who] {
-			t.Errorf("%s: urgency = %d", who, urgency)
+	b := New(0, func(who string, priority int) {
+		if priority != map[string]int{"first": 100, "changed": 50}[who] {
+			t.Errorf("%s: priority = %d", who, priority)
 		}
 
 		woken = append(woken, who)
 	})
-	lane := []Flow{{"store", 4, false}}
+	flow := []Flow{{"store", 4, false}}
 
 	var leave []func()
 
 	for _, who := range []string{"a", "b", "c"} {
-		l, ok := b.TryAcquire(who, 0, lane)
+		l, ok := b.TryAcquire(who, 0, flow)
 		if !ok {
-			t.Fatalf("%s is turned away", who)
+			t.Fatalf("%s is rejected", who)
 		}
 
 		leave = append(leave, l)
 	}
 
-	if _, ok := b.TryAcquire("d", 0, lane); ok {
-		t.Error("no place is kept free")
+	if _, ok := b.TryAcquire("d", 0, flow); ok {
+		t.Error("no place is reserved")
 	}
 
-	if l, ok := b.TryAcquire("urgent", 100, lane); !ok {
-		t.Error("the place that is kept free is not given")
+	if l, ok := b.TryAcquire("high", 100, flow); !ok {
+		t.Error("the reserved place is not granted")
 	} else {
 		leave = append(leave, l)
 	}
 
-	for who, urgency := range map[string]int{"changed": 50, "first": 0} {
-		if _, ok := b.TryAcquire(who, urgency, lane); ok {
-			t.Error("a fifth has entered a lane for four")
+	for who, priority := range map[string]int{"changed": 50, "first": 0} {
+		if _, ok := b.TryAcquire(who, priority, flow); ok {
+			t.Error("a fifth is admitted to a flow with a share of four")
 		}
 	}
 
-	// Who waits and becomes urgent waits no longer behind the others.
-	if _, ok := b.TryAcquire("first", 100, lane); ok {
-		t.Error("a fifth has entered a lane for four")
+	// A waiter whose priority is raised is moved before the others.
+	if _, ok := b.TryAcquire("first", 100, flow); ok {
+		t.Error("a fifth is admitted to a flow with a share of four")
 	}
 
 	for i, want := range [][]string{{"first"}, {"first", "changed"}, {"first", "changed"}} {
 		leave[i]()
 
 		if !slices.Equal(woken, want) {
-			t.Fatalf("after %d have left, woken: %v; want %v", i+1, woken, want)
+			t.Fatalf("after %d releases, woken: %v; want %v", i+1, woken, want)
 		}
 	}
 
-	// One is under way and two are on the way: the fourth place is kept free,
-	// until one of them gives up.
+	// One is admitted and two are woken: the fourth place is reserved until one of
+	// them is canceled.
 	b.Cancel("first")
 
 	if !slices.Equal(woken, []string{"first", "changed", "d"}) {
@@ -147,9 +147,9 @@ func TestUrgentComesFirst(t *testing.T) {
 	empty(t, b)
 }
 
-// Who waits and is let in another way, or wants nothing any more, is not called
-// in the place of another.
-func TestWhoWaitsNoLongerIsNotCalled(t *testing.T) {
+// A waiter that was admitted to another flow, or canceled, is not woken in place
+// of the next one.
+func TestFormerWaitersAreNotWoken(t *testing.T) {
 	t.Parallel()
 
 	var woken []string
@@ -159,18 +159,18 @@ func TestWhoWaitsNoLongerIsNotCalled(t *testing.T) {
 
 	first, _ := b.TryAcquire("a", 1, one)
 
-	for _, who := range []string{"entered", "gone", "waiting"} {
+	for _, who := range []string{"admitted", "canceled", "waiting"} {
 		if _, ok := b.TryAcquire(who, 1, one); ok {
-			t.Fatalf("%s has entered a full lane", who)
+			t.Fatalf("%s is admitted to a full flow", who)
 		}
 	}
 
-	second, ok := b.TryAcquire("entered", 1, other)
+	second, ok := b.TryAcquire("admitted", 1, other)
 	if !ok {
-		t.Fatal("an empty lane is full")
+		t.Fatal("an empty flow is full")
 	}
 
-	b.Cancel("gone")
+	b.Cancel("canceled")
 	first()
 
 	if !slices.Equal(woken, []string{"waiting"}) {
@@ -182,9 +182,9 @@ func TestWhoWaitsNoLongerIsNotCalled(t *testing.T) {
 	empty(t, b)
 }
 
-// Who comes by itself may take a place that another was called for; the other
-// is then the first to be called again.
-func TestWhoFindsItsPlaceTakenIsNext(t *testing.T) {
+// A new caller may take the place for which a waiter was woken; the waiter is then
+// the first to be woken again.
+func TestAWokenWaiterWithoutAPlaceIsNext(t *testing.T) {
 	t.Parallel()
 
 	var woken []string
@@ -199,11 +199,11 @@ func TestWhoFindsItsPlaceTakenIsNext(t *testing.T) {
 
 	leave, ok := b.TryAcquire("quick", 1, one)
 	if !ok {
-		t.Fatal("a place is kept free for somebody who may not come")
+		t.Fatal("a place is reserved for a woken waiter")
 	}
 
 	if _, ok := b.TryAcquire("b", 1, one); ok {
-		t.Fatal("two are in a lane for one")
+		t.Fatal("two are admitted to a flow with a share of one")
 	}
 
 	leave()
@@ -213,7 +213,7 @@ func TestWhoFindsItsPlaceTakenIsNext(t *testing.T) {
 	}
 }
 
-// One store alone uses more than its share, but never all there is.
+// A single store uses more than its share, but never all places.
 func TestElastic(t *testing.T) {
 	t.Parallel()
 
@@ -225,39 +225,39 @@ func TestElastic(t *testing.T) {
 
 	var leave []func()
 
-	enter := func(flows []Flow, want int) {
+	acquire := func(flows []Flow, want int) {
 		t.Helper()
 
 		for i := range want {
 			l, ok := b.TryAcquire(flows[0].Name, 1, flows)
 			if !ok {
-				t.Fatalf("%s is turned away at its place %d; %d are under way", flows[0].Name, i+1, b.reading)
+				t.Fatalf("%s is rejected at its place %d; %d are admitted", flows[0].Name, i+1, b.reading)
 			}
 
 			leave = append(leave, l)
 		}
 
 		if _, ok := b.TryAcquire(flows[0].Name, 1, flows); ok {
-			t.Errorf("%s has entered with %d under way", flows[0].Name, b.reading)
+			t.Errorf("%s is admitted with %d already admitted", flows[0].Name, b.reading)
 		}
 	}
 
-	enter(slow, 4)
-	// Half of the places is left to others, and to each of them its share.
-	enter(fast, 2)
+	acquire(slow, 4)
+	// Half of the places remain for others, and for each of them its share.
+	acquire(fast, 2)
 
 	for _, l := range leave[:4] {
 		l()
 	}
 
-	// The fast lane is as full as before, but it may take more now: who waits
-	// for it must be told, though nobody has left it.
+	// The fast flow has as many grants as before, but its limit has grown: its
+	// waiter must be woken, although none of its grants was released.
 	if slices.Sort(woken); !slices.Equal(woken, []string{"fast", "slow"}) {
 		t.Errorf("woken: %v", woken)
 	}
 
 	b.Cancel("slow")
-	enter(fast, 2)
+	acquire(fast, 2)
 	b.Cancel("fast")
 
 	for _, l := range leave[4:] {
@@ -267,9 +267,9 @@ func TestElastic(t *testing.T) {
 	empty(t, b)
 }
 
-// Whatever is asked for in whatever order: nobody waits while there is room for
-// it, no lane holds more than it may, and nothing is left in the end.
-func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
+// For random requests in random order, no caller waits while there is a free place
+// for it, no flow exceeds its share, and no state is left at the end.
+func TestNoWaiterWhileThereIsRoom(t *testing.T) {
 	t.Parallel()
 
 	for seed := range uint64(300) {
@@ -282,7 +282,7 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 
 		all := make([]Flow, 1+random.IntN(6))
 		for i := range all {
-			all[i] = Flow{Name: fmt.Sprint("lane ", i), Share: 1 + random.IntN(4), Elastic: random.IntN(2) == 0}
+			all[i] = Flow{Name: fmt.Sprint("flow ", i), Share: 1 + random.IntN(4), Elastic: random.IntN(2) == 0}
 		}
 
 		type inside struct {
@@ -293,18 +293,18 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 		var (
 			under []inside
 			asked = map[string]struct {
-				urgency int
-				flows   []Flow
+				priority int
+				flows    []Flow
 			}{}
 		)
 
 		try := func(who string) {
 			ask := asked[who]
 
-			// Sometimes it wants something else by now, or nothing.
+			// Sometimes the request has changed or is canceled.
 			switch random.IntN(6) {
 			case 0:
-				ask.urgency, ask.flows = random.IntN(3)*50, choose(random, all)
+				ask.priority, ask.flows = random.IntN(3)*50, choose(random, all)
 				asked[who] = ask
 			case 1:
 				delete(asked, who)
@@ -313,7 +313,7 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 				return
 			}
 
-			if leave, ok := b.TryAcquire(who, ask.urgency, ask.flows); ok {
+			if leave, ok := b.TryAcquire(who, ask.priority, ask.flows); ok {
 				delete(asked, who)
 				under = append(under, inside{who, leave})
 			}
@@ -330,18 +330,18 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 
 			for who, w := range b.waiting {
 				if b.room(w.blocked, w.priority, false) {
-					t.Fatalf("seed %d: %s waits, and there is room in %v", seed, who, w.blocked)
+					t.Fatalf("seed %d: %s waits although there is room in %v", seed, who, w.blocked)
 				}
 			}
 
 			for who := range asked {
 				if _, waits := b.waiting[who]; !waits {
-					t.Fatalf("seed %d: %s was turned away, and is forgotten", seed, who)
+					t.Fatalf("seed %d: %s was rejected and does not wait", seed, who)
 				}
 			}
 
 			if b.woken != 0 || b.reading != len(under) {
-				t.Fatalf("seed %d: miscounted: %+v", seed, b)
+				t.Fatalf("seed %d: wrong counts: %+v", seed, b)
 			}
 		}
 
@@ -354,8 +354,8 @@ func TestNobodyWaitsWhereThereIsRoom(t *testing.T) {
 			} else {
 				who := fmt.Sprint("w", step)
 				asked[who] = struct {
-					urgency int
-					flows   []Flow
+					priority int
+					flows    []Flow
 				}{random.IntN(3) * 50, choose(random, all)}
 				try(who)
 			}
@@ -386,7 +386,7 @@ func choose(random *rand.Rand, all []Flow) []Flow {
 	return some
 }
 
-// Ten thousand that wait cost no more than ten.
+// The cost per waiter does not depend on their number.
 func TestManyWait(t *testing.T) {
 	t.Parallel()
 
@@ -395,7 +395,7 @@ func TestManyWait(t *testing.T) {
 	var woken []int
 
 	b := New(64, func(who, _ int) { woken = append(woken, who) })
-	lanes := func(who int) []Flow {
+	flows := func(who int) []Flow {
 		return []Flow{{"provider", 48, false}, {fmt.Sprint("store ", who%stores), 8, true}}
 	}
 
@@ -404,7 +404,7 @@ func TestManyWait(t *testing.T) {
 	var leave []func()
 
 	for who := range waiting {
-		if l, ok := b.TryAcquire(who, 0, lanes(who)); ok {
+		if l, ok := b.TryAcquire(who, 0, flows(who)); ok {
 			leave = append(leave, l)
 		}
 	}
@@ -418,9 +418,9 @@ func TestManyWait(t *testing.T) {
 		done++
 
 		for _, who := range woken {
-			l, ok := b.TryAcquire(who, 0, lanes(who))
+			l, ok := b.TryAcquire(who, 0, flows(who))
 			if !ok {
-				t.Fatalf("%d was called, and there is no room", who)
+				t.Fatalf("%d was woken, and there is no room", who)
 			}
 
 			leave = append(leave, l)

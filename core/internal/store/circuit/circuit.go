@@ -110,7 +110,7 @@ func (b *Breakers[E]) done(name string, c *breaker[E], probe bool, verdict Verdi
 
 	defer b.mu.Unlock()
 
-	// The next call finds out what a probe has not.
+	// The next call is the next probe.
 	if verdict == Neutral {
 		return
 	}

@@ -119,7 +119,7 @@ func TestCertainFailureOpensItAtOnce(t *testing.T) {
 	}
 }
 
-// What one caller asks for must not keep the others out, nor let them in.
+// A failure that concerns one caller must neither open nor close the circuit.
 func TestNeutralFailuresChangeNothing(t *testing.T) {
 	t.Parallel()
 
@@ -136,7 +136,7 @@ func TestNeutralFailuresChangeNothing(t *testing.T) {
 	*now = now.Add(time.Second)
 
 	if !call(b, Neutral) || !call(b, Certain) {
-		t.Error("nobody finds out whether it is well again")
+		t.Error("no probe finds out whether the store has recovered")
 	}
 
 	if call(b, Success) {
@@ -179,6 +179,6 @@ func TestUnusedCircuitsAreForgotten(t *testing.T) {
 	call2(b, "y")
 
 	if _, ok := b.byName["x"]; ok {
-		t.Error("a circuit that nobody uses is kept")
+		t.Error("an unused circuit is kept")
 	}
 }

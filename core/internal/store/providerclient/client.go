@@ -213,7 +213,7 @@ func (c *Client) Validate(ctx context.Context, call *pb.CallContext) (*pb.Valida
 	return verdict, nil
 }
 
-// Read is a read of a secret, and what the caller knows of it.
+// Read is a read of a secret, and the revision that the caller has.
 type Read struct {
 	store.Read
 

@@ -403,7 +403,7 @@ func TestWrongPeers(t *testing.T) {
 		client own
 		want   string
 	}{
-		{"the right peer is let in", server(good), own{good, c.pool()}, ""},
+		{"the right peer is accepted", server(good), own{good, c.pool()}, ""},
 		{"an unknown authority", server(other.issue(t, func(*x509.Certificate) {})), own{good, c.pool()}, "signed by unknown authority"},
 		{"an expired certificate", server(c.issue(t, func(x *x509.Certificate) { x.NotAfter = time.Now().Add(-time.Minute) })), own{good, c.pool()}, "expired"},
 		{"a certificate for another host", server(c.issue(t, func(x *x509.Certificate) { x.IPAddresses = nil })), own{good, c.pool()}, "cannot validate certificate for 127.0.0.1"},
@@ -467,8 +467,8 @@ func TestWrongPeers(t *testing.T) {
 	})
 }
 
-// Connections are shared between equal endpoints only, and closed when nobody
-// stands for them any more.
+// Connections are shared between equal endpoints only, and closed when no
+// registration or store refers to them any more.
 func TestPoolKeepsIdentitiesApart(t *testing.T) {
 	t.Parallel()
 
@@ -516,7 +516,7 @@ func TestPoolKeepsIdentitiesApart(t *testing.T) {
 	}
 
 	if dialled(b, nobody) == two {
-		t.Error("a connection that nobody stands for was kept")
+		t.Error("a connection without a registration was kept")
 	}
 
 	now = now.Add(idle)
@@ -524,11 +524,11 @@ func TestPoolKeepsIdentitiesApart(t *testing.T) {
 	pool.Retain([]Endpoint{a})
 
 	if dialled(own, nobody) == mine {
-		t.Error("a store's own connection is kept although nobody uses it")
+		t.Error("a store's own connection is kept although it is unused")
 	}
 
 	if dialled(a, nobody) != one {
-		t.Error("a registration's connection was closed because nobody used it")
+		t.Error("a registration's connection was closed although it is registered")
 	}
 }
 

@@ -157,7 +157,7 @@ func breach(requestID, format string, args ...any) *store.Error {
 	}
 }
 
-// clean makes a provider's text fit for a condition: valid, on one line, and
+// clean converts a provider's text for a condition: valid, on one line, and
 // bounded.
 func clean(text string) string {
 	text = strings.Map(func(r rune) rune {

@@ -28,7 +28,7 @@ const (
 )
 
 // Find streams the secrets that match. More than limit, or more bytes than
-// fit, are an error: a cut answer would look like secrets that are gone.
+// fit, are an error: in a truncated answer, secrets would seem to be deleted.
 func (c *Client) Find(ctx context.Context, call *pb.CallContext, find store.Find, limit int) (map[string][]byte, error) {
 	call, _ = proto.Clone(call).(*pb.CallContext)
 	call.RequestId = NewRequestID()
@@ -36,7 +36,7 @@ func (c *Client) Find(ctx context.Context, call *pb.CallContext, find store.Find
 	var found map[string][]byte
 
 	err := c.call(ctx, "FindSecrets", findTimeout, call.GetRequestId(), func(ctx context.Context) (err error) {
-		// Ends the stream in any case: whatever is not read is not wanted.
+		// Ends the stream in any case, also if it was not read completely.
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
 

@@ -184,7 +184,7 @@ func (p *Pool) dial(endpoint Endpoint) (*connection, error) {
 			options = append(options, grpc.WithAuthority("localhost")) // as for any unix socket
 		}
 
-		// No name is resolved: only Dial knows what an address means.
+		// No name is resolved: only Dial interprets an address.
 		target = "passthrough:///" + given
 
 		options = append(options, grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {

@@ -110,7 +110,7 @@ func (r *Binder) authenticate(s *Store, b *Binding, registration *v2alpha1.Secre
 		return deny(v2alpha1.ReasonInvalidProviderConfig,
 			"spec.providerConfig.auth: SecretProvider %q is in spec.tls.mode Managed, and its provider accepts the operator's own certificate only: leave clientCertificate.secretRef and spiffeRef out", b.Provider)
 	case registration != nil && !b.Endpoint.Trust.SPIFFE && auth.SPIFFERef != nil:
-		// Who the provider is must not be the store's to say.
+		// The store must not define the identity of the provider.
 		return deny(v2alpha1.ReasonInvalidProviderConfig, "spec.providerConfig.auth.spiffeRef: SecretProvider %q is not in spec.tls.mode SPIFFE: leave it out", b.Provider)
 	case b.Endpoint.Trust.SPIFFE && own:
 		return deny(v2alpha1.ReasonInvalidProviderConfig, "spec.providerConfig.auth.clientCertificate.secretRef: SecretProvider %q is in spec.tls.mode SPIFFE", b.Provider)

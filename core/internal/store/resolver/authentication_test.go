@@ -71,7 +71,7 @@ func TestTrustOfARegistration(t *testing.T) {
 			want: mtls.Trust{ServerName: "vault.secrets.svc", Authorities: mtls.Authorities{Bundle: "PEM"}},
 		},
 		{
-			why:  "the machine's authorities, where somebody else issues and none is named",
+			why:  "the system's CAs, if another issuer is used and no CA is configured",
 			tls:  &v2alpha1.ProviderTLS{Mode: v2alpha1.TLSModeExternal},
 			want: mtls.Trust{ServerName: "vault.secrets.svc", Authorities: mtls.Authorities{System: true}},
 		},
@@ -279,8 +279,8 @@ func TestSPIFFEAtAnUnregisteredAddress(t *testing.T) {
 	}
 }
 
-// What a provider says of itself takes no stores away from one of which the
-// registration says so, and a registration's namespaces hold against a flag.
+// The kinds in a registration have precedence over those that providers report,
+// and the namespaces of a registration over a flag.
 func TestRegistrationsComeFirst(t *testing.T) {
 	t.Parallel()
 

@@ -88,7 +88,7 @@ type Policy struct {
 	Namespace string
 }
 
-// Configs makes sure that a kind of provider config is watched, so that reads
+// Configs ensures that a kind of provider config is watched, so that reads
 // of its metadata come from a cache.
 type Configs interface {
 	Watch(ctx context.Context, gvk schema.GroupVersionKind) error
@@ -288,8 +288,7 @@ func serving(registrations []v2alpha1.SecretProvider, gvk schema.GroupVersionKin
 		}
 	}
 
-	// What a provider says of itself must not take stores away from one of which
-	// the registration says so.
+	// The kinds in a registration have precedence over those that providers report.
 	listed := slices.DeleteFunc(slices.Clone(found), func(r *v2alpha1.SecretProvider) bool {
 		return !slices.ContainsFunc(r.Spec.Kinds, func(k v2alpha1.ProviderKind) bool {
 			return k.Kind == gvk.Kind && k.Version() == gvk.GroupVersion().String()

@@ -98,7 +98,7 @@ func TestBindDenies(t *testing.T) {
 		want    string
 	}{
 		{
-			why: "nobody serves the kind", store: secretStore("tenant", nil),
+			why: "no provider serves the kind", store: secretStore("tenant", nil),
 			reason: v2alpha1.ReasonProviderNotRegistered, want: "no SecretProvider serves Vault",
 		},
 		{
@@ -117,7 +117,7 @@ func TestBindDenies(t *testing.T) {
 			reason: v2alpha1.ReasonInvalidProviderConfig, want: "its own namespace \"tenant\" only",
 		},
 		{
-			why:   "an address that nobody registered",
+			why:   "an address that is not registered",
 			store: secretStore("tenant", func(s *v2alpha1.StoreSpec) { s.ProviderConfig.Address = "evil.example.com:443" }), objects: []client.Object{vault},
 			reason: v2alpha1.ReasonProviderNotRegistered, want: "nothing was dialled",
 		},
@@ -220,8 +220,8 @@ func TestBindBinds(t *testing.T) {
 	}{
 		{"the config's namespace is the default", "", "user", "tenant"},
 		{"the config's namespace", v2alpha1.AuthenticationScopeProviderNamespace, "user", "tenant"},
-		{"the user's namespace", v2alpha1.AuthenticationScopeManifestNamespace, "user", "user"},
-		{"nobody's, where the store is validated on behalf of nobody", v2alpha1.AuthenticationScopeManifestNamespace, "", ""},
+		{"the source namespace", v2alpha1.AuthenticationScopeManifestNamespace, "user", "user"},
+		{"no namespace, if the store is validated without a source namespace", v2alpha1.AuthenticationScopeManifestNamespace, "", ""},
 	} {
 		t.Run("credentials of a cluster store resolve in "+c.why, func(t *testing.T) {
 			t.Parallel()
@@ -282,11 +282,11 @@ func TestAdmits(t *testing.T) {
 		{why: "any entry suffices", conditions: []v2alpha1.NamespaceCondition{{Namespaces: []string{"x"}}, {Namespaces: []string{"team-a"}}}, want: true},
 		{why: "an expression for the whole name", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"team-.*"}}}, want: true},
 		{why: "an expression for its beginning does not match", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"team"}}}},
-		{why: "an expression for its end does not match", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"-a"}}}},
+		{why: "an expression that matches the end of the name only does not match", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"-a"}}}},
 		{why: "alternatives are anchored together", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"team|x"}}}},
-		{why: "a line break is no way around", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"(?m)^team$"}}}},
-		{why: "an expression that closes the anchors' parentheses admits nobody", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"x)|(.*"}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
-		{why: "an expression that is none admits nobody", conditions: []v2alpha1.NamespaceCondition{{Namespaces: []string{"team-a"}, NamespaceRegexes: []string{"("}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
+		{why: "a multi-line expression is anchored, too", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"(?m)^team$"}}}},
+		{why: "an expression that closes the anchors' parentheses admits no namespace", conditions: []v2alpha1.NamespaceCondition{{NamespaceRegexes: []string{"x)|(.*"}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
+		{why: "an invalid expression admits no namespace", conditions: []v2alpha1.NamespaceCondition{{Namespaces: []string{"team-a"}, NamespaceRegexes: []string{"("}}}, err: "spec.conditions[0].namespaceRegexes[0]"},
 	} {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()

@@ -214,7 +214,7 @@ func (p *providerStore) Find(ctx context.Context, find store.Find) (found map[st
 	return found, err
 }
 
-// guarded makes a call unless the store's circuit is open.
+// guarded performs a call unless the store's circuit is open.
 func (p *providerStore) guarded(call func() error) (err error) {
 	done, last, after := p.resolver.circuits.Allow(p.circuit)
 	if done == nil {

@@ -20,9 +20,9 @@ func TestVerdictOn(t *testing.T) {
 		err  store.Error
 		want circuit.Verdict
 	}{
-		{"a login that is refused is so for all", store.Error{Code: codes.Unauthenticated}, circuit.Certain},
-		{"a backend that wants to be left alone", store.Error{Code: codes.ResourceExhausted, Reason: pb.ReasonThrottled}, circuit.Certain},
-		{"an answer that is too large is one caller's", store.Error{Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge}, circuit.Neutral},
+		{"a rejected login concerns all callers", store.Error{Code: codes.Unauthenticated}, circuit.Certain},
+		{"a backend that throttles", store.Error{Code: codes.ResourceExhausted, Reason: pb.ReasonThrottled}, circuit.Certain},
+		{"an answer that is too large concerns one caller", store.Error{Code: codes.ResourceExhausted, Reason: pb.ReasonTooLarge}, circuit.Neutral},
 		{"a mount that does not exist may stand in a key", store.Error{Code: codes.FailedPrecondition, Reason: pb.ReasonInvalidConfig}, circuit.Neutral},
 		{"a right that is missing may be that of a path", store.Error{Code: codes.PermissionDenied}, circuit.Neutral},
 		{"a call that was lost", store.Error{Code: codes.Unavailable}, circuit.Suspect},

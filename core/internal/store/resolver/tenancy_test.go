@@ -136,7 +136,7 @@ func open(ctx context.Context, c tenancy.Case) tenancy.Verdict {
 
 	if err != nil {
 		if _, denied := errors.AsType[*store.DenialError](err); !denied {
-			return tenancy.Verdict{Denied: "it failed: " + err.Error(), Provider: "nobody"}
+			return tenancy.Verdict{Denied: "it failed: " + err.Error(), Provider: "none"}
 		}
 
 		return tenancy.Verdict{Denied: err.Error()}
@@ -144,25 +144,25 @@ func open(ctx context.Context, c tenancy.Case) tenancy.Verdict {
 
 	bound, ok := snapshot.Client.(*providerStore)
 	if !ok {
-		return tenancy.Verdict{Denied: "no client", Provider: "nobody"}
+		return tenancy.Verdict{Denied: "no client", Provider: "none"}
 	}
 
 	call := bound.bound.Call(c.User)
 	if call.GetSourceNamespace() != c.User || call.GetConfig().GetUid() != "uid-of-"+call.GetConfig().GetNamespace() {
-		return tenancy.Verdict{Denied: "another's call", Provider: "nobody"}
+		return tenancy.Verdict{Denied: "another's call", Provider: "none"}
 	}
 
 	for _, r := range c.Universe.Registrations {
 		if r.Name == bound.bound.Provider && bound.bound.Endpoint.Address.String() != r.Spellings[0] {
-			return tenancy.Verdict{Denied: "another's address", Provider: "nobody"}
+			return tenancy.Verdict{Denied: "another's address", Provider: "none"}
 		}
 	}
 
 	return tenancy.Verdict{Provider: bound.bound.Provider, Config: call.GetConfig().GetNamespace(), Authentication: call.GetAuthenticationNamespace()}
 }
 
-// Whatever stores, scopes, references and conditions say together, the resolver
-// and the model agree on who reaches what.
+// For all combinations of stores, scopes, references and conditions, the resolver
+// and the model agree on which namespace can read which store.
 func TestTenantsStayApart(t *testing.T) {
 	t.Parallel()
 
@@ -203,7 +203,7 @@ func TestTenantsStayApart(t *testing.T) {
 	}
 }
 
-// What has gone wrong in this field before, as fixed cases.
+// Published advisories of similar projects, as fixed cases.
 func TestPublishedAdvisories(t *testing.T) {
 	t.Parallel()
 

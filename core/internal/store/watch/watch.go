@@ -174,8 +174,8 @@ func (s *Subscriber) report(watch string, event store.Event, keys map[string]boo
 	case !ok:
 		return false
 	case event.Established && first:
-		// What was read before may have changed since. What this process has not
-		// read at all is not due for that reason.
+		// Secrets that were read before may have changed since. Those that this
+		// process has not read at all are not due for that reason.
 		if !s.read {
 			return false
 		}

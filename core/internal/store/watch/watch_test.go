@@ -20,10 +20,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 10 * time.Second
 
-// fakeStore is one that the test lets tell of changes.
+// fakeStore is a store whose events the test sends.
 type fakeStore struct {
 	name string
-	// opened gets each watch that begins; it ends when its notices are closed.
+	// opened receives the event channel of each watch that begins; the watch ends
+	// when its channel is closed.
 	opened chan chan store.Event
 	err    error
 }
@@ -34,18 +35,18 @@ func newStore(name string) *fakeStore {
 
 func (s *fakeStore) Name() string { return s.name }
 
-func (s *fakeStore) Watch(ctx context.Context, tell func(store.Event) error) error {
-	notices := make(chan store.Event)
-	s.opened <- notices
+func (s *fakeStore) Watch(ctx context.Context, report func(store.Event) error) error {
+	events := make(chan store.Event)
+	s.opened <- events
 
 	for {
 		select {
-		case n, ok := <-notices:
+		case n, ok := <-events:
 			if !ok {
 				return s.err
 			}
 
-			if err := tell(n); err != nil {
+			if err := report(n); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -62,8 +63,8 @@ func (s *fakeStore) next(t *testing.T) chan store.Event {
 	t.Helper()
 
 	select {
-	case notices := <-s.opened:
-		return notices
+	case events := <-s.opened:
+		return events
 	case <-time.After(patience):
 		t.Fatal("the store is not watched")
 
@@ -71,7 +72,7 @@ func (s *fakeStore) next(t *testing.T) chan store.Event {
 	}
 }
 
-// world is Watches, their subscribers, and those that they have reported.
+// world consists of Watches, their subscribers, and the names that were reported.
 type world struct {
 	*Watches
 
@@ -109,7 +110,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// take gives whom was told of since the last time.
+// take returns the names that were reported since the last call.
 func (w *world) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,118 +122,118 @@ func (w *world) take() []string {
 	return reported
 }
 
-// say tells a notice, and returns when it was dealt with: a second one, which
-// is of nothing and concerns nobody, also no finder, is taken only then.
-func say(notices chan store.Event, n store.Event) {
-	notices <- n
-	notices <- store.Event{}
+// send sends an event, and returns when it was handled: a second event, which has
+// no keys and concerns no subscriber, is received only then.
+func send(events chan store.Event, n store.Event) {
+	events <- n
+	events <- store.Event{}
 }
 
-func TestTellsWhoReadsTheKey(t *testing.T) {
+func TestReportsSubscribersOfAKey(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	w.of("a").Replace(s.source("one", "two"))
 	w.of("b").Replace(s.source("two"))
 	w.of("c").Replace(s.source("three"))
 	w.of("d").Replace(Source{Name: "s", Open: s.source().Open})
 
-	notices := s.next(t)
-	say(notices, store.Event{Established: true})
+	events := s.next(t)
+	send(events, store.Event{Established: true})
 
-	if told := w.take(); len(told) > 0 {
-		t.Errorf("what nobody has read is not due because a watch stands: %v", told)
+	if reported := w.take(); len(reported) > 0 {
+		t.Errorf("subscribers that have not read are reported when the watch is established: %v", reported)
 	}
 
-	say(notices, store.Event{Keys: []string{"nobody's"}})
+	send(events, store.Event{Keys: []string{"other"}})
 
 	// The finder reads any key.
-	if told := w.take(); !slices.Equal(told, []string{"d"}) {
-		t.Errorf("told of a key that only a find can give: %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"d"}) {
+		t.Errorf("reported for a key that only a find returns: %v", reported)
 	}
 
-	say(notices, store.Event{Keys: []string{"two"}})
+	send(events, store.Event{Keys: []string{"two"}})
 
-	if told := w.take(); !slices.Equal(told, []string{"a", "b", "d"}) {
-		t.Errorf("told: %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"a", "b", "d"}) {
+		t.Errorf("reported: %v", reported)
 	}
 
 	if !w.of("a").Changed() || w.of("c").Changed() {
-		t.Error("the mark is not where it belongs")
+		t.Error("the wrong subscriber is marked as changed")
 	}
 
 	mark := w.of("a").Reading()
 
 	if mark.Reported.IsZero() {
-		t.Error("a read does not learn when it was told of the change")
+		t.Error("a read has no time of the reported change")
 	}
 
 	if !w.of("a").Changed() {
-		t.Error("a read that may fail takes the mark away")
+		t.Error("a read that may fail removes the mark")
 	}
 
 	w.of("a").Synced(mark)
 
 	if w.of("a").Changed() {
-		t.Error("a mark outlives the sync")
+		t.Error("the mark remains after the sync")
 	}
 
 	mark = w.of("a").Reading()
 
 	if !mark.Reported.IsZero() {
-		t.Error("a read learns of a change that was read before")
+		t.Error("a read has the time of a change that was read before")
 	}
 
-	say(notices, store.Event{Keys: []string{"one"}})
+	send(events, store.Event{Keys: []string{"one"}})
 	w.take()
 	w.of("a").Synced(mark)
 
 	if !w.of("a").Changed() {
-		t.Error("what was told during a read is lost")
+		t.Error("a change that was reported during a read is lost")
 	}
 
 	if len(s.opened) > 0 {
-		t.Error("a second watch of one store")
+		t.Error("the store is watched twice")
 	}
 
-	say(notices, store.Event{Resync: true})
+	send(events, store.Event{Resync: true})
 
-	if told := w.take(); !slices.Equal(told, []string{"a", "b", "c", "d"}) {
-		t.Errorf("a resync tells %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"a", "b", "c", "d"}) {
+		t.Errorf("a resync reports %v", reported)
 	}
 }
 
-// What was read before the watch stood may have changed in between.
-func TestWhatWasReadBeforeTheWatchStoodIsReadAgain(t *testing.T) {
+// A secret that was read before the watch was established may have changed since.
+func TestSecretsReadBeforeTheWatchAreReadAgain(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	w.of("a").Replace(s.source("one"))
 	w.of("b").Replace(s.source("one"))
 	w.of("a").Reading()
 
-	say(s.next(t), store.Event{Established: true})
+	send(s.next(t), store.Event{Established: true})
 
-	if told := w.take(); !slices.Equal(told, []string{"a"}) {
-		t.Errorf("told: %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"a"}) {
+		t.Errorf("reported: %v", reported)
 	}
 }
 
-// A gap between two watches hides changes.
-func TestAWatchThatEndsIsMadeAgain(t *testing.T) {
+// Changes between two watches are not reported, so everything is read again.
+func TestAWatchThatEndsIsEstablishedAgain(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = errors.New("the provider went away")
 	w.of("a").Replace(s.source("one"))
 
 	first := s.next(t)
-	say(first, store.Event{Established: true})
+	send(first, store.Event{Established: true})
 	close(first)
 
-	say(s.next(t), store.Event{Established: true})
+	send(s.next(t), store.Event{Established: true})
 
-	if told := w.take(); !slices.Equal(told, []string{"a"}) {
-		t.Errorf("told after the gap: %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"a"}) {
+		t.Errorf("reported after the gap: %v", reported)
 	}
 }
 
-// A login that may not watch may not watch in a second's time either.
-func TestARefusedWatchIsLeftAlone(t *testing.T) {
+// A watch that the store denies is not tried again soon.
+func TestADeniedWatchIsNotRetriedAtOnce(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = &store.Error{Code: codes.PermissionDenied}
 	w.of("a").Replace(s.source("one"))
@@ -240,13 +241,14 @@ func TestARefusedWatchIsLeftAlone(t *testing.T) {
 
 	select {
 	case <-s.opened:
-		t.Error("a watch that was refused is tried again at once")
+		t.Error("a watch that was denied is tried again at once")
 	case <-time.After(50 * time.Millisecond):
 	}
 }
 
-// Who wanted the watch last may no longer use the store; others may.
-func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
+// The watch is opened with the access of any subscriber that may use the store,
+// even if the last one may not.
+func TestAWatchIsOpenedForAnAllowedSubscriber(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	s.err = errors.New("the provider went away")
 
@@ -258,52 +260,52 @@ func TestAWatchIsOpenedByWhoeverMay(t *testing.T) {
 	w.of("b").Replace(s.source("one"))
 	first := s.next(t)
 	w.of("a").Replace(denied)
-	say(first, store.Event{Established: true})
+	send(first, store.Event{Established: true})
 	close(first)
 
-	say(s.next(t), store.Event{Established: true})
+	send(s.next(t), store.Event{Established: true})
 
-	if told := w.take(); !slices.Contains(told, "b") {
-		t.Errorf("told after the gap: %v", told)
+	if reported := w.take(); !slices.Contains(reported, "b") {
+		t.Errorf("reported after the gap: %v", reported)
 	}
 }
 
-// One answer of a broken provider must not keep all others waiting.
-func TestALargeAnswerIsCheap(t *testing.T) {
+// A large event of a broken provider must not block the others.
+func TestALargeEventIsCheap(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	keys := make([]string, 10_000)
 
 	for i := range keys {
-		keys[i] = fmt.Sprintf("key-of-nobody-%05d", i)
+		keys[i] = fmt.Sprintf("unrelated-key-%05d", i)
 	}
 
 	for i := range 5_000 {
 		w.of(fmt.Sprintf("es-%d", i)).Replace(s.source("a", "b", "c", "d", "e"))
 	}
 
-	notices := s.next(t)
+	events := s.next(t)
 	began := time.Now()
 
-	say(notices, store.Event{Keys: keys})
+	send(events, store.Event{Keys: keys})
 
 	if took := time.Since(began); took > 300*time.Millisecond {
 		t.Errorf("it took %s", took)
 	}
 }
 
-func TestAWatchThatNobodyWantsEnds(t *testing.T) {
+func TestAWatchWithoutSubscribersEnds(t *testing.T) {
 	w, s, other := newWorld(t), newStore("s"), newStore("other")
 	w.of("a").Replace(s.source("one"))
 	w.of("b").Replace(s.source("one"))
 
-	notices := s.next(t)
+	events := s.next(t)
 
 	w.of("a").Replace(other.source("one"))
 	other.next(t)
-	say(notices, store.Event{Keys: []string{"one"}})
+	send(events, store.Event{Keys: []string{"one"}})
 
-	if told := w.take(); !slices.Equal(told, []string{"b"}) {
-		t.Errorf("who wants another store is told of this one: %v", told)
+	if reported := w.take(); !slices.Equal(reported, []string{"b"}) {
+		t.Errorf("a subscriber of another store is reported: %v", reported)
 	}
 
 	w.of("b").Close()
@@ -312,9 +314,9 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 
 	for {
 		select {
-		case notices <- store.Event{}: // it may take one more
+		case events <- store.Event{}: // it may take one more
 		case <-deadline:
-			t.Fatal("the watch goes on")
+			t.Fatal("the watch does not end")
 		default:
 			if w.shared.Len() == 1 {
 				return
@@ -323,17 +325,17 @@ func TestAWatchThatNobodyWantsEnds(t *testing.T) {
 	}
 }
 
-// A provider that cries wolf must not cost a sync per cry.
+// A provider that reports changes permanently must not cause a sync per event.
 func TestAWatchIsBounded(t *testing.T) {
 	w, s := newWorld(t), newStore("s")
 	w.of("a").Replace(s.source("one"))
 
-	notices := s.next(t)
+	events := s.next(t)
 	done := time.After(2 * time.Second)
 
 	for crying := true; crying; {
 		select {
-		case notices <- store.Event{Keys: []string{"one"}}:
+		case events <- store.Event{Keys: []string{"one"}}:
 		case <-done:
 			crying = false
 		}

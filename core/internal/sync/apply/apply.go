@@ -34,7 +34,7 @@ const (
 	Created
 	// Updated: the target differed.
 	Updated
-	// Deleted: the target is gone.
+	// Deleted: the target is deleted.
 	Deleted
 )
 
@@ -75,7 +75,7 @@ type Writer interface {
 	Intact(es *esv1.ExternalSecret, current client.Object) bool
 	// Frozen reports whether the target is there and immutable, as it should be.
 	Frozen(es *esv1.ExternalSecret, current client.Object) bool
-	// Apply makes the target be what was rendered.
+	// Apply applies what was rendered to the target.
 	Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current client.Object) (Outcome, error)
 	// Delete deletes the target, which the stores have nothing for any more.
 	// One that the ExternalSecret does not own stays.
@@ -178,7 +178,7 @@ func (a *Secrets) read(ctx context.Context, namespace, name string) (*corev1.Sec
 	}
 }
 
-// Apply makes the Secret be what was rendered.
+// Apply applies what was rendered to the Secret.
 func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, observed client.Object) (Outcome, error) {
 	current := metadataOf(observed)
 
@@ -210,7 +210,8 @@ func (a *Secrets) Apply(ctx context.Context, es *esv1.ExternalSecret, target *re
 func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, current *metav1.PartialObjectMetadata) (Outcome, error) {
 	labels, annotations := metadata(es, target)
 
-	// What was applied is there: an operator that died after that goes on.
+	// The target is already applied, for example by an operator that was killed
+	// after the write.
 	if unchanged(es, target, current, labels, annotations) {
 		foreign := foreignKeys(es, target.Target, current)
 		if len(foreign) == 0 {
@@ -256,7 +257,7 @@ func (a *Secrets) replace(ctx context.Context, es *esv1.ExternalSecret, target *
 }
 
 // older reports whether a Secret was there before the ExternalSecret: such a one
-// was taken over, not made. The API server alone sets both times.
+// was taken over, not created. Only the API server sets both times.
 func older(written *corev1apply.SecretApplyConfiguration, es *esv1.ExternalSecret) bool {
 	if written.ObjectMetaApplyConfiguration == nil || written.CreationTimestamp == nil {
 		return false
@@ -362,7 +363,7 @@ func adopt(ctx context.Context, c client.Client, current client.Object, from, ma
 	return nil
 }
 
-// defaultType of a Secret that is made.
+// defaultType of a Secret that is created.
 const defaultType = string(corev1.SecretTypeOpaque)
 
 // write applies the Secret. One that is there with another type keeps it,

@@ -45,7 +45,7 @@ type ManifestOptions struct {
 	Cached client.Reader
 	// Direct reads from the API server.
 	Direct client.Reader
-	// Mapper knows the cluster's kinds.
+	// Mapper maps the cluster's kinds.
 	Mapper meta.RESTMapper
 	// Watch begins to watch a kind, unless that is done already.
 	Watch func(ctx context.Context, gvk schema.GroupVersionKind) error
@@ -160,7 +160,7 @@ func digests(annotation string) (rendered, stored string) {
 	return rendered, stored
 }
 
-// Frozen is never true: only Secrets are made immutable.
+// Frozen is never true: only Secrets can be immutable.
 func (m *Manifests) Frozen(*esv1.ExternalSecret, client.Object) bool { return false }
 
 // contentAnnotation holds the digests of what was written.
@@ -232,7 +232,7 @@ func digest(content map[string]any) string {
 	return compat.ContentHash(text)
 }
 
-// Apply makes the object be what was rendered.
+// Apply applies what was rendered to the object.
 func (m *Manifests) Apply(ctx context.Context, es *esv1.ExternalSecret, target *render.Target, observed client.Object) (Outcome, error) {
 	current, _ := observed.(*unstructured.Unstructured)
 
@@ -270,7 +270,7 @@ func (m *Manifests) replace(ctx context.Context, es *esv1.ExternalSecret, target
 	manager := compat.FieldManager(es.Name)
 	rendered := digest(target.Content)
 
-	// What the API server has made of the same content before, it makes again.
+	// The API server converts the same content to the same result as before.
 	former, stored := "", ""
 	if current != nil {
 		former, stored = digests(current.GetAnnotations()[contentAnnotation(es, target.Target)])
@@ -402,7 +402,7 @@ func unchangedManifest(es *esv1.ExternalSecret, target *render.Target, current, 
 		}
 	}
 
-	// A label or finalizer that is no longer wanted must go.
+	// A label or finalizer that is no longer rendered must be removed.
 	fields := appliedFields(current, compat.FieldManager(es.Name))
 	metadata, _ := fields["f:metadata"].(map[string]any)
 	finalizers, _ := metadata["f:finalizers"].(map[string]any)

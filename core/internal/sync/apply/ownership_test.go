@@ -10,7 +10,7 @@ import (
 	"github.com/external-secrets/eso/core/internal/compat"
 )
 
-// What a Secret holds is judged from its metadata alone; these are the ways in
+// The content of a Secret is compared by its metadata only; these are the ways in
 // which it can differ.
 func TestIntact(t *testing.T) {
 	t.Parallel()
@@ -33,19 +33,19 @@ func TestIntact(t *testing.T) {
 		want bool
 	}{
 		{"as it was left", func(*metav1.PartialObjectMetadata) {}, true},
-		{"somebody else's label is welcome", func(s *metav1.PartialObjectMetadata) {
+		{"a label of another writer is allowed", func(s *metav1.PartialObjectMetadata) {
 			s.ManagedFields = append(s.ManagedFields, other(`{"f:metadata":{"f:labels":{"f:x":{}}}}`))
 		}, true},
-		{"somebody else gave a key the same value", func(s *metav1.PartialObjectMetadata) {
+		{"another writer set a key to the same value", func(s *metav1.PartialObjectMetadata) {
 			s.ManagedFields = append(s.ManagedFields, other(`{"f:data":{"f:a":{}}}`))
 		}, true},
-		{"somebody changed a value, and owns it now", func(s *metav1.PartialObjectMetadata) {
+		{"another writer changed a value, and owns it now", func(s *metav1.PartialObjectMetadata) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{applied(`{"f:data":{"f:b":{}}}`), other(`{"f:data":{"f:a":{}}}`)}
 		}, false},
-		{"somebody added a key", func(s *metav1.PartialObjectMetadata) {
+		{"another writer added a key", func(s *metav1.PartialObjectMetadata) {
 			s.ManagedFields = append(s.ManagedFields, other(`{"f:data":{"f:c":{}}}`))
 		}, false},
-		{"somebody removed a key, and owns nothing", func(s *metav1.PartialObjectMetadata) {
+		{"another writer removed a key, and owns nothing", func(s *metav1.PartialObjectMetadata) {
 			s.ManagedFields = []metav1.ManagedFieldsEntry{applied(`{"f:data":{"f:a":{}}}`)}
 		}, false},
 		{"an older operator wrote it by update", func(s *metav1.PartialObjectMetadata) {

@@ -65,8 +65,8 @@ func harmless(reason metav1.StatusReason) bool {
 
 var (
 	// admission finds who refused, or failed, in the words of the API server.
-	// What follows are a webhook's or a policy's own words, under any reason: they
-	// may quote the object.
+	// The following text is that of a webhook or a policy, under any reason: it may
+	// quote the object.
 	admission = regexp.MustCompile(`^.{0,300}?(admission webhook "[^"]*" denied|failed calling webhook "[^"]*"|ValidatingAdmissionPolicy '[^']*'|denied request|denied the request)`)
 	// typedField finds the field in what is said of an object that does not have
 	// its kind's form: only the first, since whatever follows may be a value.

@@ -14,8 +14,8 @@ import (
 	"github.com/external-secrets/eso/core/internal/sync/render"
 )
 
-// What the API server says of an object that it refuses is told as far as it
-// cannot hold a value.
+// Of the API server's error for a rejected object, only those parts are reported
+// that cannot contain a value.
 func TestScrub(t *testing.T) {
 	t.Parallel()
 
@@ -96,7 +96,7 @@ func TestWriteErrorTellsWhatIsGone(t *testing.T) {
 	}{
 		{"the object that was seen", apierrors.NewConflict(resource, "app", errors.New("uid mismatch: the provided object specified uid 1, and no existing object was found")), true},
 		{"its kind", apierrors.NewNotFound(resource, "app"), false},
-		{"somebody was faster", apierrors.NewConflict(resource, "app", errors.New("the object has been modified")), false},
+		{"a concurrent update", apierrors.NewConflict(resource, "app", errors.New("the object has been modified")), false},
 	} {
 		err := writeError(target, "", c.err)
 		if _, gone := errors.AsType[*GoneError](err); gone != c.want {

@@ -75,7 +75,7 @@ func TestReadsInFlightAreShared(t *testing.T) {
 	})
 }
 
-// Who shares a read must not fail because the one who began it went away.
+// A shared read must not fail because the caller that began it was canceled.
 func TestReadWhoseLeaderLeaves(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestReadWhoseLeaderLeaves(t *testing.T) {
 	})
 }
 
-// Who was told of a change must not be answered what was asked before it.
+// A read after a reported change must not share a read that began before it.
 func TestReadsBegunTooEarlyAreNotShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

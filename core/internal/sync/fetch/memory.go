@@ -79,7 +79,7 @@ func (m *Memory) Recall(object types.NamespacedName, version string) Answers {
 	return item.answers
 }
 
-// Forget drops an object's answers.
+// Forget drops the cached results of an object.
 func (m *Memory) Forget(object types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -60,8 +60,8 @@ type plain struct{ cache.ListWatch }
 // IsWatchListSemanticsUnSupported is how client-go asks for it.
 func (*plain) IsWatchListSemanticsUnSupported() bool { return true }
 
-// Nobody waits for an object: its owner is notified when it is known, also where
-// there is none.
+// Content does not block: the owner of an object is notified when its state is
+// known, even if the object does not exist.
 func TestContentDoesNotWait(t *testing.T) {
 	t.Parallel()
 
@@ -101,8 +101,8 @@ func TestContentDoesNotWait(t *testing.T) {
 	}
 }
 
-// What the operator may not read must not keep a worker waiting, neither at
-// first nor later.
+// A kind that the operator is not allowed to read must not block a worker, neither
+// at first nor later.
 func TestContentOfWhatMayNotBeRead(t *testing.T) {
 	t.Parallel()
 

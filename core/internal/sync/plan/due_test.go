@@ -39,7 +39,7 @@ func TestDecide(t *testing.T) {
 		deps   string
 		broken bool
 		frozen bool
-		// asked says that somebody waits for what the stores hold now.
+		// asked means that a sync was requested explicitly.
 		asked bool
 		want  bool
 		never bool
@@ -73,7 +73,7 @@ func TestDecide(t *testing.T) {
 			es.Status.SyncedForceSync = ForceSync(es)
 			es.Annotations["note"] = "new"
 		}), never: true},
-		{why: "an immutable target is left alone for ever", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Generation++ }), frozen: true, never: true},
+		{why: "an immutable target is never refreshed", es: synced(24*time.Hour, func(es *esv1.ExternalSecret) { es.Generation++ }), frozen: true, never: true},
 		{why: "outside its window a refresh sleeps until the window opens", es: synced(2*time.Hour, func(es *esv1.ExternalSecret) {
 			es.Spec.SyncWindows = &esv1.SyncWindows{Kind: "allow", Windows: []esv1.SyncWindow{{Schedule: "0 5 * * *", Duration: metav1.Duration{Duration: time.Hour}}}}
 		})},
@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("due = %+v; want asked %v", due, c.asked)
 			}
 
-			// An object that nobody looks at again is lost.
+			// An object that is not requeued would never be refreshed.
 			if again := due.Again() > 0; again == c.never {
 				t.Errorf("due = %+v, again after %s", due, due.Again())
 			}
@@ -112,8 +112,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A target that somebody keeps changing is still refreshed: only where no read
-// of the store is due will what was fetched last do.
+// A target that another client changes repeatedly is still refreshed: it is
+// repaired from the values that were fetched last only if no refresh is due.
 func TestDecideReadsBeforeItRepairs(t *testing.T) {
 	t.Parallel()
 
@@ -164,8 +164,8 @@ func TestDecideReadsBeforeItRepairs(t *testing.T) {
 	}
 }
 
-// Whoever is not due because of a window alone has not come to rest.
-func TestDecideTellsWhatAWindowHolds(t *testing.T) {
+// An object that is due but outside of its sync windows is requeued.
+func TestDecideReportsWindows(t *testing.T) {
 	t.Parallel()
 
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

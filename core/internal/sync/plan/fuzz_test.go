@@ -10,8 +10,8 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
-// Whatever an ExternalSecret refers to: no panic, no hang, and a plan whose
-// entries lead to its reads.
+// For any references of an ExternalSecret, New neither panics nor hangs, and the
+// entries of the plan refer to its reads.
 func FuzzNew(f *testing.F) {
 	f.Add([]byte(`{"secretStoreRef":{"name":"s"},"data":[{"secretKey":"a","remoteRef":{"key":"k","property":"p"}}]}`), "spec.a[0].b", "0 3 * * *")
 	f.Add([]byte(`{"dataFrom":[{"find":{"name":{"regexp":"("}}},{"extract":{"key":"x"},"sourceRef":{"storeRef":{"kind":"ClusterSecretStore","name":"c"}}}]}`), "..", "@every 1s")

@@ -64,7 +64,7 @@ type Target struct {
 	// Creation and Deletion policy, defaults filled in.
 	Creation esv1.CreationPolicy
 	Deletion esv1.DeletionPolicy
-	// Immutable says that a Secret, once made, stays as it is.
+	// Immutable means that a Secret is not changed after its creation.
 	Immutable bool
 	// Manifest is the kind of a target that is no Secret; else empty.
 	Manifest schema.GroupVersionKind
@@ -238,7 +238,7 @@ func (b *builder) manifest() {
 	case gv.Group == "" && t.Manifest.Kind == KindSecret:
 		b.problem("spec.target.manifest: a Secret is what a target is without it; leave it out")
 	case gv.Group == esv1.GroupVersion.Group:
-		b.problem("spec.target.manifest: an ExternalSecret makes no objects of %s", gv.Group)
+		b.problem("spec.target.manifest: an ExternalSecret cannot create objects of %s", gv.Group)
 	}
 
 	if t.Immutable {

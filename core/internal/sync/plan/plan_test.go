@@ -116,7 +116,7 @@ func TestNewRefuses(t *testing.T) {
 		}, "a Secret is what a target is without it"},
 		{"an ExternalSecret that makes ExternalSecrets", func(s *esv1.ExternalSecretSpec) {
 			s.Target = &esv1.Target{Manifest: &esv1.ManifestReference{APIVersion: "external-secrets.io/v1", Kind: "ExternalSecret"}}
-		}, "makes no objects of external-secrets.io"},
+		}, "cannot create objects of external-secrets.io"},
 		{"an immutable manifest", func(s *esv1.ExternalSecretSpec) {
 			s.Target = &esv1.Target{Immutable: true, Manifest: &esv1.ManifestReference{APIVersion: "v1", Kind: "ConfigMap"}}
 		}, "spec.target.immutable is for Secrets"},

@@ -59,7 +59,7 @@ func Objects(es *esv1.ExternalSecret) []Object {
 }
 
 // Types of Secrets that give their readers an identity in the cluster:
-// they are never made, and never written to.
+// they are never created, and never written.
 const (
 	TypeServiceAccountToken = "kubernetes.io/service-account-token"
 	TypeBootstrapToken      = "bootstrap.kubernetes.io/token"

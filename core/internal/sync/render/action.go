@@ -6,7 +6,7 @@ import esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 type Action int
 
 const (
-	// Written: it is made to be what was rendered.
+	// Written: what was rendered is applied to it.
 	Written Action = iota
 	// Deleted: the stores have nothing for it, and the policy deletes it.
 	Deleted

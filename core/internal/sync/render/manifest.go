@@ -50,8 +50,8 @@ func (s *scope) graft(name string, path []plan.Step, rendered []byte) error {
 		return fmt.Errorf("%s: it does not render to YAML%s", name, where)
 	}
 
-	// What JSON cannot say, such as a map whose keys are numbers, no object
-	// holds.
+	// A value that JSON cannot express, such as a map whose keys are numbers, is
+	// not part of any object.
 	text, err := json.Marshal(value)
 	if err != nil {
 		return fmt.Errorf("%s: what it renders to cannot be written as JSON", name)

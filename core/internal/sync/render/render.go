@@ -40,7 +40,7 @@ type Objects map[plan.Object]map[string]string
 type Target struct {
 	// Name and policies of the target.
 	plan.Target
-	// Type of the Secret; empty means Opaque where it is made.
+	// Type of the Secret; empty means Opaque if it is created.
 	Type string
 	// Labels, Annotations and Finalizers that it gets.
 	Labels, Annotations map[string]string
@@ -50,7 +50,7 @@ type Target struct {
 	// Content of a target that is no Secret: its fields besides apiVersion,
 	// kind and metadata.
 	Content map[string]any
-	// Empty says that the stores had nothing, whatever templates made of it.
+	// Empty means that the stores returned nothing, regardless of templates.
 	Empty bool
 	// Absent says what the stores did not have, for people.
 	Absent []string
@@ -72,7 +72,7 @@ func New(templates, transforms Engine) *Renderer {
 	return &Renderer{templates: templates, transforms: transforms}
 }
 
-// Render makes the target of an ExternalSecret out of one value per entry of
+// Render renders the target of an ExternalSecret out of one value per entry of
 // its plan.
 func (r *Renderer) Render(es *esv1.ExternalSecret, p *plan.Plan, values []Value, objects Objects) (*Target, error) {
 	if len(values) != len(p.Entries) {
@@ -163,7 +163,7 @@ func shared(annotations map[string]string) map[string]string {
 	return kept
 }
 
-// entry makes the keys and values that one entry adds.
+// entry returns the keys and values that one entry adds.
 func (r *Renderer) entry(entry plan.Entry, value Value) (map[string][]byte, error) {
 	values := map[string][]byte{entry.SecretKey: value.Value}
 
@@ -190,7 +190,7 @@ func (r *Renderer) entry(entry plan.Entry, value Value) (map[string][]byte, erro
 	return values, nil
 }
 
-// keys makes every key of an entry of dataFrom one that a Secret may have.
+// keys converts every key of an entry of dataFrom to one that a Secret may have.
 // Where the entry rewrites its keys, it has said what they are to be.
 func (r *Renderer) keys(entry plan.Entry, values map[string][]byte) (map[string][]byte, error) {
 	if len(entry.Rewrite) == 0 {
@@ -213,7 +213,7 @@ func (r *Renderer) keys(entry plan.Entry, values map[string][]byte) (map[string]
 	return rewritten, nil
 }
 
-// convertKeys makes every key one that a Secret may have. Empty keys are
+// convertKeys converts every key to one that a Secret may have. Empty keys are
 // dropped; two keys that become the same are an error.
 func convertKeys(entry plan.Entry, values map[string][]byte) (map[string][]byte, error) {
 	converted := make(map[string][]byte, len(values))

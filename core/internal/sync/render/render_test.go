@@ -124,9 +124,9 @@ func TestConvertKey(t *testing.T) {
 		strategy esv1.ConversionStrategy
 		in, want string
 	}{
-		{"what is allowed stays", esv1.ConversionDefault, "a-B_9.z", "a-B_9.z"},
-		{"each other character is one _", esv1.ConversionDefault, "a/b c", "a_b_c"},
-		{"Unicode tells which it was", esv1.ConversionUnicode, "a/b", "a_U002f_b"},
+		{"allowed characters are kept", esv1.ConversionDefault, "a-B_9.z", "a-B_9.z"},
+		{"any other character becomes one _", esv1.ConversionDefault, "a/b c", "a_b_c"},
+		{"Unicode encodes the character", esv1.ConversionUnicode, "a/b", "a_U002f_b"},
 		{"beyond four digits", esv1.ConversionUnicode, "😀", "_U1f600_"},
 	} {
 		if got := convertKey(c.strategy, c.in); got != c.want {
@@ -154,8 +154,8 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// What the stores have nothing for is deleted, or left, whatever its templates
-// need: v1 decides so before it renders them.
+// If the stores return nothing, the target is deleted or retained regardless of
+// its templates: v1 decides that before it renders them.
 func TestNothingIsRenderedOutOfNothing(t *testing.T) {
 	t.Parallel()
 

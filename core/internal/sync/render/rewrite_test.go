@@ -53,10 +53,10 @@ func TestRewrite(t *testing.T) {
 		{why: "an expression with a group", steps: []esv1.Rewrite{regexpStep("^(.*)/(.*)$", "$2.$1")}, in: map[string]string{"a/b": "1"}, want: map[string]string{"b.a": "1"}},
 		{why: "one that does not match changes nothing", steps: []esv1.Rewrite{regexpStep("x", "y")}, in: map[string]string{"a": "1"}, want: map[string]string{"a": "1"}},
 		{why: "an empty key is left out", steps: []esv1.Rewrite{regexpStep("^drop.*", "")}, in: map[string]string{"drop1": "1", "drop2": "2", "keep": "3"}, want: map[string]string{"keep": "3"}},
-		{why: "which of two values is meant", steps: []esv1.Rewrite{regexpStep(".*", "same")}, in: map[string]string{"a": canary, "b": canary}, err: `the keys "a" and "b" both become "same"`},
-		{why: "steps follow each other", steps: []esv1.Rewrite{regexpStep("/", "_"), transformStep("{{ .value | upper }}")}, in: map[string]string{"a/b": "1"}, want: map[string]string{"A_B": "1"}},
-		{why: "a key that a Secret cannot have is told", steps: []esv1.Rewrite{transformStep("{{ .value }} ")}, in: map[string]string{"a": canary}, err: "holds the character ' '"},
-		{why: "a template that fails is told with the key", steps: []esv1.Rewrite{transformStep("{{ .nothing }}")}, in: map[string]string{"a": canary}, err: `f: rewrite[0]: the key "a": template "transform"`},
+		{why: "two values with the same key are ambiguous", steps: []esv1.Rewrite{regexpStep(".*", "same")}, in: map[string]string{"a": canary, "b": canary}, err: `the keys "a" and "b" both become "same"`},
+		{why: "steps are applied in order", steps: []esv1.Rewrite{regexpStep("/", "_"), transformStep("{{ .value | upper }}")}, in: map[string]string{"a/b": "1"}, want: map[string]string{"A_B": "1"}},
+		{why: "an invalid key of a Secret is an error", steps: []esv1.Rewrite{transformStep("{{ .value }} ")}, in: map[string]string{"a": canary}, err: "holds the character ' '"},
+		{why: "the error of a template contains the key", steps: []esv1.Rewrite{transformStep("{{ .nothing }}")}, in: map[string]string{"a": canary}, err: `f: rewrite[0]: the key "a": template "transform"`},
 		{
 			why: "merged objects become keys", steps: []esv1.Rewrite{mergeStep(esv1.RewriteMerge{})},
 			in:   map[string]string{"x": `{"s":"text","n":1,"big":12345678901234567890,"exp":1e3,"null":null,"t":true,"m":{"a":[1,"<"]}}`},
@@ -96,8 +96,8 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// Whatever is found and however it is rewritten: no panic, no key that a Secret
-// may not have, no value in an error.
+// For any secrets and any rewrite there is no panic, no key that is invalid in a
+// Secret, and no value in an error.
 func FuzzRewrite(f *testing.F) {
 	const marker = "4f1c9b-marker"
 

@@ -184,7 +184,7 @@ func (r *Reporter) Waiting(ctx context.Context, es *esv1.ExternalSecret, target 
 }
 
 // Skipped reports that another operator serves a store of the ExternalSecret.
-// What that one has written is left alone. It updates es.
+// A status that the other operator has written is not changed. It updates es.
 func (r *Reporter) Skipped(ctx context.Context, es *esv1.ExternalSecret, store, class string) error {
 	if was := ready(es); was != nil && (was.Reason != esv1.ReasonOtherController || was.ObservedGeneration == es.Generation) {
 		return nil
@@ -276,7 +276,7 @@ func (r *Reporter) patch(ctx context.Context, before, after *esv1.ExternalSecret
 		return fmt.Errorf("cannot write the status of ExternalSecret %q: %w", after.Name, err)
 	}
 
-	// Of the answer only the metadata is wanted: it need not be sent whole.
+	// Only the metadata of the response is used: the rest need not be sent.
 	object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: after.Namespace, Name: after.Name}}
 	object.SetGroupVersionKind(esv1.GroupVersion.WithKind(esv1.ExternalSecretKind))
 
@@ -284,7 +284,7 @@ func (r *Reporter) patch(ctx context.Context, before, after *esv1.ExternalSecret
 
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// It is gone, or another one has its name.
+		// It is deleted, or another object has its name.
 		return nil
 	case err != nil:
 		return fmt.Errorf("cannot write the status of ExternalSecret %q: %w", after.Name, err)
@@ -313,7 +313,7 @@ func statusPatch(before, after *esv1.ExternalSecret) ([]byte, error) {
 	}
 
 	return json.Marshal(map[string]any{
-		// What has the name but is another object refuses it.
+		// The UID is a precondition: another object of that name rejects the patch.
 		"metadata": map[string]any{"uid": after.UID},
 		"status":   json.RawMessage(difference),
 	})

@@ -6,7 +6,8 @@ import (
 	esv1 "github.com/external-secrets/eso/api/externalsecrets/v1"
 )
 
-// Whose failure ends without a sync is what the last sync has made it.
+// After a failure that is resolved without a sync, Ready is as the last sync set
+// it.
 func TestStanding(t *testing.T) {
 	t.Parallel()
 
