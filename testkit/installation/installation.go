@@ -521,10 +521,9 @@ func (i *Installation) until(ctx context.Context, p *process.Process, check func
 	}
 }
 
-// Stop ends everything, the operator first, and removes the working folder.
-func (i *Installation) Stop() error {
-	var errs []error
-
+// StopProcesses stops the operator and all providers. The control plane goes on.
+// How they end is checked by tests that stop them.
+func (i *Installation) StopProcesses() {
 	if i.operator != nil {
 		_ = i.operator.Stop(stopTimeout)
 	}
@@ -536,8 +535,16 @@ func (i *Installation) Stop() error {
 
 		if p.mount != nil {
 			p.mount.Stop()
+			p.mount = nil
 		}
 	}
+}
+
+// Stop ends everything, the operator first, and removes the working folder.
+func (i *Installation) Stop() error {
+	i.StopProcesses()
+
+	var errs []error
 
 	if i.ControlPlane != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

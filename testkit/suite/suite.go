@@ -125,6 +125,9 @@ func run(m *testing.M, suite **Suite, options Options) (code int, err error) {
 		return code, nil
 	}
 
+	// The API server records a watch when it ends.
+	s.StopProcesses()
+
 	return code, s.recordRights()
 }
 

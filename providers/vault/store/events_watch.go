@@ -268,15 +268,23 @@ func (w *watch) check(ctx context.Context, connection *websocket.Conn, token str
 	}
 }
 
+// ping returns an error where the connection is silent. Of a connection that has
+// ended, listen has the reason, and ends ctx with it.
 func ping(ctx context.Context, connection *websocket.Conn, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
-	if err := connection.Ping(ctx); err != nil {
+	if connection.Ping(limited) == nil {
+		return nil
+	}
+
+	if errors.Is(limited.Err(), context.DeadlineExceeded) {
 		return provider.Unavailable("cannot watch: Vault does not respond any more")
 	}
 
-	return nil
+	<-ctx.Done()
+
+	return ctx.Err()
 }
 
 // subscribe opens a subscription.
