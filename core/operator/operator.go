@@ -176,7 +176,7 @@ func addControllers(
 
 	environment := Environment{Manager: mgr, Reader: cached, Recovered: func(s store.Selector) { secrets.StoreRecovered(s) }}
 
-	stores, generators, err := resolvers(environment, append([]Extension{secretStores(binder, pool, options.MaxFound)}, extensions...))
+	stores, generators, err := resolvers(environment, append([]Extension{secretStores(binder, pool, options.Class, options.MaxFound)}, extensions...))
 	if err != nil {
 		return err
 	}
@@ -214,10 +214,10 @@ func addControllers(
 
 // secretStores serves SecretStores and ClusterSecretStores, as any extension
 // serves its stores.
-func secretStores(binder *resolver.Binder, pool *providerclient.Pool, maxFound int) Extension {
+func secretStores(binder *resolver.Binder, pool *providerclient.Pool, class string, maxFound int) Extension {
 	return Extension{Stores: map[string]func(Environment) (store.Resolver, error){
 		v2alpha1.GroupVersion.String(): func(e Environment) (store.Resolver, error) {
-			return resolver.New(e.Reader, binder, pool, maxFound, e.Recovered), nil
+			return resolver.New(e.Reader, binder, pool, class, maxFound, e.Recovered), nil
 		},
 	}}
 }

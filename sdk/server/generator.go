@@ -126,6 +126,11 @@ func (s *generatorService) Cleanup(ctx context.Context, request *pb.CleanupReque
 	key := idempotency.KeyOf(call, request.GetIdempotencyKey())
 	cleanup := provider.Cleanup{IdempotencyKey: request.GetIdempotencyKey(), State: request.GetState()}
 
+	// A cleanup that runs before the generation has ended finds nothing to revoke.
+	if s.results.Running(key) {
+		return nil, provider.Unavailable("the credential is being generated: retry when that has ended")
+	}
+
 	if len(cleanup.State) == 0 {
 		cleanup.State = s.results.State(key)
 	}

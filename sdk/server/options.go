@@ -99,12 +99,18 @@ func (o *Options) validate(p provider.Provider, listener net.Listener) error {
 	}
 }
 
-// inMemory reports whether only code of this process can connect to a listener.
+// inMemory reports whether only code of this process can connect to a listener: a
+// MemoryListener, or one whose network says so. Any other kind of listener may be
+// reachable from elsewhere, such as a virtual socket.
 func inMemory(listener net.Listener) bool {
-	switch listener.Addr().(type) {
-	case *net.TCPAddr, *net.UnixAddr, *net.UDPAddr, *net.IPAddr, nil:
+	if listener.Addr() == nil {
 		return false
-	default:
+	}
+
+	switch listener.Addr().Network() {
+	case memoryAddress{}.Network(), "bufconn":
 		return true
+	default:
+		return false
 	}
 }

@@ -1,8 +1,6 @@
 package selection
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
 	"io/fs"
 	"os"
@@ -28,8 +26,8 @@ type declared struct {
 func directives(text []byte) declared {
 	var found declared
 
-	for scanner := bufio.NewScanner(bytes.NewReader(text)); scanner.Scan(); {
-		line := scanner.Text()
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\r\n")
 		if patterns, ok := strings.CutPrefix(line, inputsDirective); ok {
 			found.inputs = append(found.inputs, strings.Fields(patterns)...)
 		}

@@ -9,8 +9,8 @@
 //     workspace that it or its tests import, however indirectly;
 //   - every file of its own folder, and of its folder testdata;
 //   - the versions of all other modules that these packages come from;
-//   - the version of Go, the platform, the flags of the build, and environment
-//     variables of this project;
+//   - go.work, the version of Go, the platform, the flags of the build, and
+//     environment variables of this project;
 //   - whatever directives in one of these packages declare.
 //
 // Directives declare what imports do not show. Each is a comment line of

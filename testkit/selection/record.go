@@ -107,6 +107,18 @@ func (r *Records) Add(test Test, output string) error {
 	return nil
 }
 
+// Remove forgets that a test has passed with its present inputs. A caller that runs
+// the test again removes the record first: a failure must not leave it behind.
+func (r *Records) Remove(test Test) error {
+	name := filepath.Join(r.dir, test.Key)
+
+	if err := errors.Join(os.RemoveAll(name), os.RemoveAll(name+outputSuffix)); err != nil {
+		return fmt.Errorf("cannot remove the record of a test: %w", err)
+	}
+
+	return nil
+}
+
 // Output copies the files that a test has left when it passed to a folder of
 // its own below another one. It does nothing where there are none.
 func (r *Records) Output(test Test, below string) error {

@@ -212,7 +212,8 @@ func (l *loader) test(path string) (Test, error) {
 		}
 	}
 
-	inputs, modules := map[string]bool{}, map[string]bool{}
+	// go.work decides on the language and its default settings.
+	inputs, modules := map[string]bool{"go.work": true}, map[string]bool{}
 
 	for dependency := range dependencies {
 		p := l.packages[dependency]

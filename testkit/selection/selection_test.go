@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -200,6 +201,10 @@ func TestRecordsOutliveTheProcessAndAreForgottenAfterAMonth(t *testing.T) {
 		}
 	}
 
+	if err := records().Remove(other); err != nil {
+		t.Errorf("a record that does not exist cannot be removed: %v", err)
+	}
+
 	below := t.TempDir()
 	if err := records().Output(test, below); err != nil {
 		t.Fatal(err)
@@ -218,6 +223,14 @@ func TestRecordsOutliveTheProcessAndAreForgottenAfterAMonth(t *testing.T) {
 
 	if passed, err := records().Passed(test); err != nil || passed {
 		t.Errorf("an old record: %t, %v", passed, err)
+	}
+
+	if err := errors.Join(records().Add(test, left), records().Remove(test)); err != nil {
+		t.Fatal(err)
+	}
+
+	if passed, err := records().Passed(test); err != nil || passed {
+		t.Errorf("a record that was removed: %t, %v", passed, err)
 	}
 }
 

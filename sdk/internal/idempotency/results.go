@@ -112,6 +112,17 @@ func (r *Results) State(key Key) []byte {
 	return nil
 }
 
+// Running reports whether a generation with a key is running: its credential is not
+// known yet.
+func (r *Results) Running(key Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	running := r.results[key]
+
+	return running != nil && running.element == nil
+}
+
 // Drop removes the result of a key, because its credential is revoked. Later calls
 // of Do with the key fail.
 func (r *Results) Drop(key Key) {

@@ -111,7 +111,8 @@ func environment() []string {
 	var set []string
 
 	for _, variable := range os.Environ() {
-		if strings.HasPrefix(variable, "ESO_") && !strings.HasPrefix(variable, selection.OutputEnv) || strings.HasPrefix(variable, "EXTERNAL_SECRETS_") {
+		name, _, _ := strings.Cut(variable, "=")
+		if name == "CI" || name == "KUBEBUILDER_ASSETS" || strings.HasPrefix(variable, "ESO_") && !strings.HasPrefix(variable, selection.OutputEnv) || strings.HasPrefix(variable, "EXTERNAL_SECRETS_") {
 			set = append(set, variable)
 		}
 	}
@@ -163,7 +164,7 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 	}
 	defer os.RemoveAll(logs)
 
-	output := &events{to: os.Stdout, passed: map[string]bool{}}
+	output := &events{to: os.Stdout, passed: map[string]bool{}, skipped: map[string]bool{}}
 
 	// A failure to record does not prevent other tests from running.
 	var problems []error
@@ -175,9 +176,14 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 			}
 		}
 
+		// What fails now has not passed, whatever it did before.
+		if err := forget(before, g.Packages); err != nil {
+			return 1, err
+		}
+
 		failed := g.run(ctx, p.Root, logs, output)
 
-		if err := record(ctx, p, before, output.passed, logs); err != nil {
+		if err := record(ctx, p, before, output, logs); err != nil {
 			problems = append(problems, err)
 		}
 
@@ -196,6 +202,26 @@ func printEvents(ctx context.Context, file string) (code int, err error) {
 	}
 
 	return code, errors.Join(problems...)
+}
+
+// forget removes the records of packages that are about to be tested.
+func forget(groups []group, packages []string) error {
+	records, err := selection.OpenRecords()
+	if err != nil {
+		return err
+	}
+
+	for _, g := range groups {
+		for _, test := range g.tests {
+			if slices.Contains(packages, test.Path) {
+				if err := records.Remove(test); err != nil {
+					return err
+				}
+			}
+		}
+	}
+
+	return nil
 }
 
 // collect copies what the tests have left that have passed with their present
@@ -250,7 +276,7 @@ func (g group) run(ctx context.Context, root, logs string, output *events) error
 // record records the tests that have passed. Where the inputs of a test have
 // changed meanwhile, it is unknown which of them have passed. A test that opens
 // a file which is not declared fails: a change of the file would not run it.
-func record(ctx context.Context, p plan, before []group, passed map[string]bool, logs string) error {
+func record(ctx context.Context, p plan, before []group, output *events, logs string) error {
 	records, err := selection.OpenRecords()
 	if err != nil {
 		return err
@@ -272,14 +298,14 @@ func record(ctx context.Context, p plan, before []group, passed map[string]bool,
 
 	for _, g := range after {
 		for _, test := range g.tests {
-			if !passed[test.Path] || test.ReadsOutputs || keys[test.Path] != test.Key {
+			if !output.passed[test.Path] || output.skipped[test.Path] || test.ReadsOutputs || keys[test.Path] != test.Key {
 				continue
 			}
 
 			dir := filepath.Join(p.Root, filepath.FromSlash(test.Folder))
 
 			log, err := os.ReadFile(filepath.Join(logs, logName(dir)))
-			if err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err != nil {
 				return fmt.Errorf("cannot read what a test has opened: %w", err)
 			}
 
@@ -305,6 +331,9 @@ type events struct {
 	mu     sync.Mutex
 	to     io.Writer
 	passed map[string]bool
+	// skipped are packages with a test that was skipped: it may run on another
+	// machine, or with other tools.
+	skipped map[string]bool
 }
 
 // copy passes on all lines of a command.
@@ -338,8 +367,13 @@ func (e *events) line(line []byte) error {
 	defer e.mu.Unlock()
 
 	// Lines that are not events are reported by gotestsum.
-	if err := json.Unmarshal(line, &event); err == nil && event.Test == "" && event.Action == "pass" {
-		e.passed[event.Package] = true
+	if err := json.Unmarshal(line, &event); err == nil {
+		switch {
+		case event.Test == "" && event.Action == "pass":
+			e.passed[event.Package] = true
+		case event.Test != "" && event.Action == "skip":
+			e.skipped[event.Package] = true
+		}
 	}
 
 	_, err := e.to.Write(line)

@@ -1,13 +1,16 @@
 // Package admission bounds the reads in flight per flow, which is a store or a
 // provider, so that a slow one does not occupy all workers. No worker waits: an
 // object that is not admitted is queued, and enqueued with the controller again
-// when its flow has room, by priority and then in the order of arrival.
+// when its flow has room, by priority, in turn with
+// the objects of other stores, and then in the order of arrival.
 package admission
 
 import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -32,6 +35,19 @@ type Limiter[W comparable] struct {
 	flows          map[string]*flow[W]
 	waiting        map[W]*waiter[W]
 	arrivals       uint64
+	// round is that of the object that was woken last, and lines are those that
+	// have objects waiting.
+	round uint64
+	lines map[string]*line
+}
+
+// line is the objects that wait for the same flows with the same priority. Each
+// object of a line is in a round of its own, and rounds are served in order: so
+// lines take turns, and one with thousands of objects delays an object of another
+// by one turn (start-time fair queueing).
+type line struct {
+	waiting int
+	last    uint64
 }
 
 type flow[W comparable] struct {
@@ -45,6 +61,8 @@ type waiter[W comparable] struct {
 	who      W
 	priority int
 	arrival  uint64
+	round    uint64
+	line     string
 	flows    []Flow
 	blocked  Flow
 	woken    bool
@@ -54,7 +72,7 @@ type waiter[W comparable] struct {
 // New returns a Limiter for so many workers. wake is called with each object
 // that may be admitted now; it must not block.
 func New[W comparable](workers int, wake func(who W, priority int)) *Limiter[W] {
-	return &Limiter[W]{wake: wake, half: workers / 2, flows: map[string]*flow[W]{}, waiting: map[W]*waiter[W]{}}
+	return &Limiter[W]{wake: wake, half: workers / 2, flows: map[string]*flow[W]{}, waiting: map[W]*waiter[W]{}, lines: map[string]*line{}}
 }
 
 // TryAcquire admits an object to all of its flows, or to none. A quarter of each
@@ -147,16 +165,27 @@ func (l *Limiter[W]) room(f Flow, priority int, countWoken bool) bool {
 	return reading < share || (f.Elastic && all < half)
 }
 
-// wait queues an object. One that was queued for the same flow before keeps its
-// place.
+// wait queues an object. One that waited in the same line before keeps its place.
 func (l *Limiter[W]) wait(w, former *waiter[W]) {
-	l.arrivals++
-	w.arrival = l.arrivals
+	w.line = lineOf(w.flows, w.priority)
 
-	if former != nil && former.blocked.Name == w.blocked.Name && former.priority == w.priority {
-		w.arrival = former.arrival
+	known, ok := l.lines[w.line]
+	if !ok {
+		known = &line{}
+		l.lines[w.line] = known
 	}
 
+	known.waiting++
+
+	if former != nil && former.line == w.line {
+		w.arrival, w.round = former.arrival, former.round
+	} else {
+		l.arrivals++
+		w.arrival = l.arrivals
+		w.round = max(l.round, known.last) + 1
+	}
+
+	known.last = max(known.last, w.round)
 	l.waiting[w.who] = w
 	heap.Push(&l.flow(w.blocked.Name).queue, w)
 }
@@ -170,6 +199,12 @@ func (l *Limiter[W]) take(who W) *waiter[W] {
 	}
 
 	delete(l.waiting, who)
+
+	if known := l.lines[w.line]; known.waiting > 1 {
+		known.waiting--
+	} else {
+		delete(l.lines, w.line)
+	}
 
 	if w.woken {
 		l.count(w, -1)
@@ -202,6 +237,7 @@ func (l *Limiter[W]) next(freed []Flow) (woken []*waiter[W]) {
 		}
 
 		w.woken = true
+		l.round = max(l.round, w.round)
 		l.count(w, 1)
 
 		woken = append(woken, w)
@@ -272,10 +308,24 @@ func (q queue[W]) Less(i, j int) bool {
 	return before(q[i], q[j])
 }
 
-// before orders waiters: higher priorities first, then by arrival.
+// lineOf names the line of an object.
+func lineOf(flows []Flow, priority int) string {
+	names := make([]string, 0, len(flows)+1)
+	for _, f := range flows {
+		names = append(names, f.Name)
+	}
+
+	return strings.Join(append(names, strconv.Itoa(priority)), "\x00")
+}
+
+// before orders waiters: higher priorities first, then by round, then by arrival.
 func before[W comparable](a, b *waiter[W]) bool {
 	if a.priority != b.priority {
 		return a.priority > b.priority
+	}
+
+	if a.round != b.round {
+		return a.round < b.round
 	}
 
 	return a.arrival < b.arrival

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // empty checks that the Limiter has no state left after all have released.
@@ -431,5 +434,90 @@ func TestManyWait(t *testing.T) {
 
 	if took := time.Since(began); done != waiting || took > 2*time.Second {
 		t.Errorf("%d of %d in %s", done, waiting, took)
+	}
+}
+
+// A tenant with thousands of objects of slow stores delays the first sync of
+// another tenant's store of the same provider by one turn, not by all of them.
+func TestLinesTakeTurns(t *testing.T) {
+	t.Parallel()
+
+	var woken []string
+
+	l := New(64, func(who string, _ int) { woken = append(woken, who) })
+	provider := Flow{Name: "provider", Share: 2}
+	flows := func(store string) []Flow { return []Flow{provider, {Name: store, Share: 8}} }
+
+	first, _ := l.TryAcquire("first", 100, flows("slow-1"))
+	second, _ := l.TryAcquire("second", 100, flows("slow-2"))
+
+	for i := range 1000 {
+		for _, store := range []string{"slow-1", "slow-2"} {
+			if _, ok := l.TryAcquire(fmt.Sprintf("%s/%d", store, i), 100, flows(store)); ok {
+				t.Fatal("the provider has room for three")
+			}
+		}
+	}
+
+	if _, ok := l.TryAcquire("victim", 100, flows("victims")); ok {
+		t.Fatal("the provider has room for three")
+	}
+
+	release := []func(){first, second}
+
+	for range 4 {
+		release[0]()
+
+		release = release[1:]
+
+		for _, who := range woken[len(woken)-1:] {
+			if who == "victim" {
+				return
+			}
+
+			store, _, _ := strings.Cut(who, "/")
+			leave, ok := l.TryAcquire(who, 100, flows(store))
+			if !ok {
+				t.Fatalf("%s was woken and is not admitted", who)
+			}
+
+			release = append(release, leave)
+		}
+	}
+
+	t.Errorf("the other tenant's object is not among the first four: %v", woken)
+}
+
+// An object that was woken keeps its place when another flow has no room.
+func TestAWokenWaiterKeepsItsPlaceInAnotherFlow(t *testing.T) {
+	t.Parallel()
+
+	var woken []string
+
+	l := New(64, func(who string, _ int) { woken = append(woken, who) })
+	both := []Flow{{Name: "provider", Share: 1}, {Name: "store", Share: 1}}
+	busy, _ := l.TryAcquire("busy", 1, both[1:])
+
+	for _, who := range []string{"first", "later"} {
+		if _, ok := l.TryAcquire(who, 1, both); ok {
+			t.Fatalf("%s is admitted to a busy store", who)
+		}
+	}
+
+	busy()
+
+	newcomer, ok := l.TryAcquire("newcomer", 1, both[:1])
+	if !ok {
+		t.Fatal("a newcomer is not admitted to an idle provider")
+	}
+
+	if _, ok := l.TryAcquire("first", 1, both); ok {
+		t.Fatal("the provider admits two")
+	}
+
+	newcomer()
+
+	if diff := cmp.Diff([]string{"first", "first"}, woken); diff != "" {
+		t.Errorf("woken (-want +got):\n%s", diff)
 	}
 }

@@ -86,7 +86,7 @@ func TestResolveReadsEachObjectOnce(t *testing.T) {
 
 	binder := NewBinder(reader, IndexedRegistrations{reader}, watched{}, Policy{})
 
-	snapshot, err := New(reader, binder, pool, 1, nil).Resolve(t.Context(), store.Reference{Kind: v2alpha1.ClusterSecretStoreKind, Name: "store"}, "tenant")
+	snapshot, err := New(reader, binder, pool, "", 1, nil).Resolve(t.Context(), store.Reference{Kind: v2alpha1.ClusterSecretStoreKind, Name: "store"}, "tenant")
 	if err != nil || snapshot.Gate != nil || snapshot.Client == nil || snapshot.Watcher == nil || snapshot.Revision == "" || !snapshot.Healthy {
 		t.Fatalf("%+v, %v", snapshot, err)
 	}

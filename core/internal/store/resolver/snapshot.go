@@ -3,6 +3,7 @@ package resolver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type Resolver struct {
 	reader   client.Reader
 	binder   *Binder
 	pool     *providerclient.Pool
+	class    string
 	maxFound int
 	circuits *circuit.Breakers[*store.Error]
 }
@@ -42,10 +44,11 @@ var (
 	_ store.Watcher  = (*providerStore)(nil)
 )
 
-// New returns a Resolver that reads stores from a cache. maxFound is the largest
+// New returns a Resolver that reads stores from a cache, for an operator of a
+// class. maxFound is the largest
 // number of secrets that one find may return. recovered, which may be nil, is
 // called when a store that failed answers again.
-func New(reader client.Reader, binder *Binder, pool *providerclient.Pool, maxFound int, recovered func(store.Selector)) *Resolver {
+func New(reader client.Reader, binder *Binder, pool *providerclient.Pool, class string, maxFound int, recovered func(store.Selector)) *Resolver {
 	closed := func(name string) {
 		if recovered != nil {
 			identity := strings.Split(name, "/")
@@ -54,7 +57,7 @@ func New(reader client.Reader, binder *Binder, pool *providerclient.Pool, maxFou
 	}
 
 	return &Resolver{
-		reader: reader, binder: binder, pool: pool, maxFound: maxFound,
+		reader: reader, binder: binder, pool: pool, class: class, maxFound: maxFound,
 		circuits: circuit.New[*store.Error](minOpen, maxOpen, closed),
 	}
 }
@@ -75,6 +78,13 @@ func (r *Resolver) Resolve(ctx context.Context, reference store.Reference, names
 		Class:    s.Spec.Controller,
 		Revision: string(s.Object.GetUID()) + "/" + s.Status.Revision,
 		Healthy:  s.Healthy(),
+	}
+
+	// Another operator binds it: this one may lack the rights to.
+	if snapshot.Class != "" && snapshot.Class != r.class {
+		snapshot.Gate = &store.DenialError{Reason: v2alpha1.ReasonInvalidProviderConfig, Message: fmt.Sprintf("%s is for operators of class %q", s.Key(), snapshot.Class)}
+
+		return snapshot, nil
 	}
 
 	if snapshot.Gate = r.binder.Admit(ctx, s, namespace); snapshot.Gate != nil {

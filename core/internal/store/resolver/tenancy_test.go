@@ -129,7 +129,7 @@ func open(ctx context.Context, c tenancy.Case) tenancy.Verdict {
 
 	binder := NewBinder(reader, ListedRegistrations{reader}, served{}, Policy{})
 
-	snapshot, err := New(reader, binder, pool, 1, nil).Resolve(ctx, reference, c.User)
+	snapshot, err := New(reader, binder, pool, "", 1, nil).Resolve(ctx, reference, c.User)
 	if err == nil {
 		err = snapshot.Gate
 	}

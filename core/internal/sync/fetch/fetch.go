@@ -221,11 +221,35 @@ func (f *Fetcher) Resolve(ctx context.Context, references []store.Reference, nam
 			return nil, fmt.Errorf("cannot read %s: the resolver of %s returned neither a client nor a reason", reference, reference.APIVersion)
 		}
 
-		stores[reference] = snapshot
+		stores[reference] = qualified(reference.APIVersion, snapshot)
 	}
 
 	return stores, nil
 }
+
+// qualified makes the identity and the watcher's name of a snapshot differ from
+// those of other resolvers: neither reads nor watches of one are shared with
+// another, whatever names they choose.
+func qualified(apiVersion string, snapshot store.Snapshot) store.Snapshot {
+	if snapshot.Identity != "" {
+		snapshot.Identity = apiVersion + " " + snapshot.Identity
+	}
+
+	if snapshot.Watcher != nil {
+		snapshot.Watcher = qualifiedWatcher{Watcher: snapshot.Watcher, name: apiVersion + " " + snapshot.Watcher.Name()}
+	}
+
+	return snapshot
+}
+
+type qualifiedWatcher struct {
+	store.Watcher
+
+	name string
+}
+
+// Name is unique among all resolvers.
+func (w qualifiedWatcher) Name() string { return w.name }
 
 // Watcher resolves a store again and returns its watcher; nil where it has none.
 // The reason that the store must not be read is an error.
