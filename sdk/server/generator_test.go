@@ -220,6 +220,12 @@ func TestGenerateOutlivesItsCaller(t *testing.T) {
 		t.Errorf("the caller gave up and got %v", err)
 	}
 
+	// Nothing could be revoked yet, and what is created later would never be.
+	early := generating("key")
+	if _, err := c.Cleanup(t.Context(), &pb.CleanupRequest{Context: early.GetContext(), IdempotencyKey: early.GetIdempotencyKey()}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a cleanup while the credential is being generated: %v", err)
+	}
+
 	close(proceed)
 
 	if again, err := c.Generate(t.Context(), generating("key")); err != nil || len(again.GetEntries()) != 1 || b.calls() != 1 {

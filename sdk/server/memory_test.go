@@ -169,6 +169,7 @@ func TestServeRefusesOptions(t *testing.T) {
 	}{
 		{name: "peer identity on a network", why: "every client that can connect would be the operator", listener: listen("tcp", "127.0.0.1:0"), options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a tcp listener have to authenticate"},
 		{name: "peer identity on a socket", why: "every user of the machine would be the operator", listener: listen("unix", ""), options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a unix listener have to authenticate"},
+		{name: "peer identity on a network of another kind", why: "virtual machines connect to a virtual socket", listener: func(*testing.T) net.Listener { return virtual{NewMemoryListener()} }, options: Options{Client: cluster(), PeerIdentity: pb.OperatorIdentity}, want: "callers of a vsock listener have to authenticate"},
 		{name: "tokens on a socket", why: "tokens travel over TLS only", listener: listen("unix", ""), options: Options{Client: cluster(), Callers: []types.NamespacedName{{Namespace: "a", Name: "b"}}}, want: "tokens travel over TLS only"},
 		{name: "no client", why: "no config could be read", listener: memory, options: Options{PeerIdentity: pb.OperatorIdentity}, want: "Options.Client is nil"},
 		{name: "neither TLS nor identity", why: "nothing would authenticate callers", listener: memory, options: Options{Client: cluster()}, want: "cannot read TLS file"},
@@ -187,3 +188,14 @@ func TestServeRefusesOptions(t *testing.T) {
 		})
 	}
 }
+
+// virtual is a listener of a network that package net does not know.
+type virtual struct{ *MemoryListener }
+
+func (virtual) Addr() net.Addr { return virtualAddress{} }
+
+type virtualAddress struct{}
+
+func (virtualAddress) Network() string { return "vsock" }
+
+func (virtualAddress) String() string { return "host(2):1024" }

@@ -142,3 +142,35 @@ func TestKeys(t *testing.T) {
 		keys[KeyOf(call, "k")] = name
 	}
 }
+
+// A cleanup has to wait for a generation that runs on behalf of a caller that gave
+// up: its credential does not exist yet.
+func TestRunning(t *testing.T) {
+	t.Parallel()
+
+	r, started, proceed, done := New(), make(chan struct{}), make(chan struct{}), make(chan struct{})
+
+	go func() {
+		defer close(done)
+
+		_, _ = r.Do(context.Background(), key("a"), func(ctx context.Context) (*pb.GenerateResponse, error) {
+			close(started)
+			<-proceed
+
+			return credential(1)(ctx)
+		})
+	}()
+
+	<-started
+
+	if !r.Running(key("a")) || r.Running(key("b")) {
+		t.Error("the generation that runs is not reported, or another one is")
+	}
+
+	close(proceed)
+	<-done
+
+	if r.Running(key("a")) {
+		t.Error("a generation that has ended is still running")
+	}
+}
