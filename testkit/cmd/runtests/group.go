@@ -112,7 +112,7 @@ func environment() []string {
 
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		if name == "CI" || name == "KUBEBUILDER_ASSETS" || strings.HasPrefix(variable, "ESO_") && !strings.HasPrefix(variable, selection.OutputEnv) || strings.HasPrefix(variable, "EXTERNAL_SECRETS_") {
+		if name == "KUBEBUILDER_ASSETS" || strings.HasPrefix(variable, "ESO_") && !strings.HasPrefix(variable, selection.OutputEnv) || strings.HasPrefix(variable, "EXTERNAL_SECRETS_") {
 			set = append(set, variable)
 		}
 	}
