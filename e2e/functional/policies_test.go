@@ -2,6 +2,7 @@ package functional
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,7 +119,9 @@ func TestCreationPolicies(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		time.Sleep(3 * time.Second)
+		// Both refresh every second.
+		refreshedTwice(t, ns, "one")
+		refreshedTwice(t, ns, "two")
 
 		later, err := product.Secret(t.Context(), ns, "shared")
 		if err != nil {
@@ -147,8 +150,7 @@ func TestCreationPolicies(t *testing.T) {
 	t.Run("None touches no foreign Secret", func(t *testing.T) {
 		made := product.NewSecret(t, ns, "none", corev1.SecretTypeOpaque, map[string]string{"own": "theirs"})
 		product.Apply(t, ns, suite.ES("none", "  target: {creationPolicy: None}\n  dataFrom: [{extract: {key: db}}]\n"))
-		product.Synced(t, ns, "none")
-		time.Sleep(2 * time.Second)
+		refreshedTwice(t, ns, "none")
 
 		secret, err := product.Secret(t.Context(), ns, "none")
 		if err != nil {
@@ -295,9 +297,19 @@ func TestImmutableTargets(t *testing.T) {
 	}
 
 	product.Apply(t, ns, suite.FakeWith("  - {key: db, value: '{\"a\":\"changed\"}'}\n"))
-	time.Sleep(3 * time.Second)
-	product.Synced(t, ns, "frozen")
-	product.Holds(t, ns, "frozen", "a", "1")
+	suite.Never(t, 3*time.Second, func(ctx context.Context) error {
+		_, ready, err := product.ExternalSecret(ctx, ns, "frozen")
+		if err == nil && ready.Status != metav1.ConditionTrue {
+			err = fmt.Errorf("it is not Ready: %+v", *ready)
+		}
+
+		now, failed := product.Secret(ctx, ns, "frozen")
+		if failed == nil && string(now.Data["a"]) != "1" {
+			failed = errors.New("the immutable target has another value")
+		}
+
+		return errors.Join(err, failed)
+	})
 
 	// Without the field the target would have to change, and cannot.
 	product.Apply(t, ns, suite.ES("frozen", "  dataFrom: [{extract: {key: db}}]\n"))
@@ -516,10 +528,17 @@ func TestForceSync(t *testing.T) {
 	}
 
 	product.Apply(t, ns, suite.FakeWith("  - {key: a, value: new}\n"))
-	time.Sleep(2 * time.Second)
+	suite.Never(t, 2*time.Second, func(ctx context.Context) error {
+		for _, name := range []string{"once", "never", "onchange"} {
+			if secret, err := product.Secret(ctx, ns, name); err != nil || string(secret.Data["a"]) != "old" {
+				return fmt.Errorf("%s was synced without the annotation: %w", name, err)
+			}
+		}
+
+		return nil
+	})
 
 	for _, name := range []string{"once", "never", "onchange"} {
-		product.Holds(t, ns, name, "a", "old")
 
 		if out, err := product.Kubectl(t.Context(), "", "-n", ns, "annotate", "externalsecret", name, "external-secrets.io/force-sync=1"); err != nil {
 			t.Fatal(out, err)

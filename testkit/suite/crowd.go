@@ -106,12 +106,12 @@ func (c Credential) Suffers(t *testing.T, s *Suite, ns string) {
 		t.Errorf("%d backend calls a minute while it lasts, more than %d", perMinute, c.Budget)
 	}
 
-	mended := time.Now()
+	restored := time.Now()
 
 	c.Restore()
-	s.CrowdSynced(t, ns, mended.Add(time.Second))
+	s.CrowdSynced(t, ns, restored.Add(time.Second))
 	t.Logf("condition: %s", message)
-	t.Logf("%d backend calls a minute while it lasts; all %d in sync again after %s", perMinute, CrowdSize, time.Since(mended).Round(100*time.Millisecond))
+	t.Logf("%d backend calls a minute while it lasts; all %d in sync again after %s", perMinute, CrowdSize, time.Since(restored).Round(100*time.Millisecond))
 }
 
 // BackendCalls counts the calls that a provider made of its backend, of the
