@@ -539,7 +539,6 @@ func TestForceSync(t *testing.T) {
 	})
 
 	for _, name := range []string{"once", "never", "onchange"} {
-
 		if out, err := product.Kubectl(t.Context(), "", "-n", ns, "annotate", "externalsecret", name, "external-secrets.io/force-sync=1"); err != nil {
 			t.Fatal(out, err)
 		}
